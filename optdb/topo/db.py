@@ -27,8 +27,8 @@ class TopoOptDB(DB):
     direction : {'out_to_in', 'in_to_out'}
         Whether outputs or inputs are visited first.
     max_use_ratio : float, optional
-        A rewriter may be applied at most this many times the number of nodes;
-        ``config.optdb.max_use_ratio``, read at the query, if not given.
+        The limit on a rewriter's applications, as a multiple of the number of nodes. By default, each query reads
+        ``config.optdb.max_use_ratio``.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class TopoOptDB(DB):
         obj : LocalOptimizer, Optimizer or DB
             A node rewriter, a graph rewriter, or a database of either.
         *tags : str
-            Names that the object shares with other members.
+            Names that several members may share.
         position : float or 'last'
             Rewriters are tried in the order of their positions.
         final_opt, cleanup : bool
@@ -82,8 +82,7 @@ class TopoOptDB(DB):
         TypeError
             If `obj` is not a rewriter or a database, or `position` is not a number.
         ValueError
-            If the name is taken, a tag is the name of another member, or `obj`
-            is both final and cleanup.
+            If the name is taken, if a tag is the name of another member, or if both `final_opt` and `cleanup` are set.
         """
         if position != "last" and (isinstance(position, (str, bool)) or not isinstance(position, (int, float))):
             raise TypeError(f"the position of '{name}' must be a number or 'last': {position!r}")
@@ -103,7 +102,7 @@ class TopoOptDB(DB):
         return max(self._positions.values(), default=-1) + 1
 
     def query(self, *tags: Any, **kwtags: Any) -> TopoRewriter:
-        """Return a graph rewriter that runs the members that the query selects.
+        """Return a graph rewriter that runs the selected members.
 
         Parameters
         ----------
@@ -111,8 +110,8 @@ class TopoOptDB(DB):
             A Query, or strings beginning with '+' (include), '&' (require) or
             '-' (exclude).
         **kwtags : Query
-            Queries for databases in this one, by name, and
-            ``position_cutoff``: only members before that position are selected.
+            Queries for nested databases, by name, and ``position_cutoff``, which excludes members from that position
+            on.
 
         Returns
         -------
@@ -139,10 +138,10 @@ class TopoOptDB(DB):
         )
 
 
-#: The tag that every query of the engine includes, and that no query of stock Theano includes.
+#: The tag of rewriters that only the engine runs: its queries include the tag, and Theano's own queries do not.
 ENGINE_TAG = "with_topo_engine"
 
-#: The default of :func:`register_topo`; runs after Theano's specialize phase and sees its result.
+#: The default database of :func:`register_topo`; it runs after Theano's specialize phase.
 topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 
@@ -160,8 +159,7 @@ def register_topo(
     Parameters
     ----------
     *tags : str
-        The tags of queries that select it: ``'fast_run'`` and ``'fast_compile'`` make
-        it part of these modes; the default is ``'fast_run'``.
+        The rewriter's tags. ``'fast_run'`` and ``'fast_compile'`` add it to these modes; the default is ``'fast_run'``.
     db : TopoOptDB, other database or str
         The database; a name is looked up in ``theano.compile.optdb``. By default, rewriters are registered in the
         engine's database, and lifters in that of their device.
@@ -173,16 +171,14 @@ def register_topo(
     tracks : sequence of Op classes or instances, optional
         For a plain function: the ops to call it for, None for all.
     requirements : sequence of callables
-        For a plain function: callables that are called with the graph before rewriting.
+        For a plain function: functions called with the graph before rewriting.
 
     Returns
     -------
     callable
-        A decorator. It accepts a plain function ``f(fgraph, node)``, one of
-        Theano's node rewriters (``@theano.gof.local_optimizer``) or anything
-        else that the database accepts, and returns the rewriter. In an
-        interactive session, a redefined function replaces the earlier one,
-        with a warning.
+        A decorator. It accepts a plain function ``f(fgraph, node)``, one of Theano's node rewriters
+        (``@theano.gof.local_optimizer``) or anything else that the database accepts, and returns the rewriter. If an
+        interactive session redefines a function, the new definition replaces the old one, with a warning.
 
     Examples
     --------
@@ -225,7 +221,7 @@ def _registered(database: DB, name: str) -> Any:
 
 
 def _is_defined_again(new: Any, old: Any) -> bool:
-    """Return whether two rewriters come from a function that an interactive session has defined twice."""
+    """Return whether two rewriters are definitions of the same function in an interactive session."""
     functions = [_function_of(new), _function_of(old)]
     if type(new) is not type(old) or None in functions:
         return False
@@ -260,7 +256,7 @@ def _named_database(name: str) -> DB:
 
 
 def _default_database(rewriter: Any) -> DB:
-    # Some kinds of rewriters, such as lifters, work only in one database, which they name.
+    # Lifters name the only database that they work in.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()
 

@@ -1,8 +1,8 @@
 """An incremental destroy handler: decides whether a node may overwrite an input.
 
-A node may overwrite memory that no other node overwrites and no caller owns, if all other users of the memory run
-before it. These edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. A
-validation checks only the changes since the last one.
+A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. These
+edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. A validation checks only
+the changes since the last one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from optdb.topo.order import TopologicalOrder
 
 
 class IncrementalDestroyHandler(DestroyHandler):
-    """The host's DestroyHandler, which validates only the changes in the graph.
+    """A replacement for the host's DestroyHandler that validates only the changes in the graph.
 
     Attributes
     ----------
@@ -41,10 +41,10 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     Notes
     -----
-    A destroyer is *claimed* once its roots, its fault (if any) and the other users of its roots are known; any change
-    that may affect one of these withdraws the claim. ``_before`` counts, for a claimed destroyer and each other node,
-    the slots through which that node uses the destroyer's roots. Invariant: ``_backward`` holds all edges that the
-    order does not respect yet.
+    A destroyer is *claimed* once its roots, its fault (if any) and the other users of its roots are known. Any change
+    that may affect one of these withdraws the claim. ``_before`` maps a claimed destroyer and another node to the
+    number of that node's inputs that use the destroyer's roots. Invariant: ``_backward`` holds all edges that the order
+    does not respect yet.
     """
 
     # -- features of the graph
@@ -93,7 +93,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._lose(node, var)
         for out, _ in viewed_slots(node):
-            # When a user of `out` is gone, its event comes later, when `out` is no longer a view.
+            # The event for a removed user of `out` arrives later, when `out` is no longer a view.
             self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)
@@ -126,8 +126,8 @@ class IncrementalDestroyHandler(DestroyHandler):
         Raises
         ------
         InconsistencyError
-            If two nodes destroy the same memory, a destroyer also reads it through another input, an indestructible
-            variable is overwritten, or no order of the nodes respects all destroyers.
+            If two nodes destroy the same memory, if a destroyer also reads that memory through another input, if an
+            indestructible variable is overwritten, or if no order of the nodes respects all destroyers.
         """
         self._check_claims()
         backward = self._backward
@@ -139,7 +139,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return True
 
     def orderings(self, fgraph: FunctionGraph, ordered: bool = True) -> dict[Apply, Any]:
-        """Return the nodes that have to run before each destroyer, except those that it depends on."""
+        """Map each destroyer to the nodes that must run before it and that it does not depend on."""
         self._check_claims()
         if not ordered:
             return {node: set(before) for node, before in self._before.items() if before}
@@ -181,7 +181,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If so, `node` is moved in the order after all other users of that memory.
+        If it would, move `node` after all other users of that memory in the order.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])
@@ -200,7 +200,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return self.root_destroyer.get(self.root(var))
 
     def root(self, var: Variable) -> Variable:
-        """Return the variable that `var` is directly or indirectly a view of, or `var`."""
+        """Return the end of the chain of views that starts at `var`; `var` itself if it is not a view."""
         view_i = self.view_i
         while var in view_i:
             var = view_i[var]
@@ -282,7 +282,6 @@ class IncrementalDestroyHandler(DestroyHandler):
             del before[node], self._after[node][destroyer]
 
     def _other_destroyer(self, node: Apply, var: Variable) -> Apply | None:
-        """Return the node that overwrites `var`; if it is `node`, withdraw the claim."""
         destroyer = self.destroyer_of(var)
         if destroyer is node:
             self._withdraw(node)
@@ -332,7 +331,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- pickling
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as the host's own handler, which can be loaded without optdb."""
+        """Pickle as the host's own handler, so that the pickle loads without optdb."""
         return stock_handler(self, self._order).__reduce_ex__(1)  # newer protocols require an object of this class
 
 
@@ -341,7 +340,6 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Return whether `node` also reads input `slot`'s memory through another input, and its op does not tolerate it."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

@@ -8,8 +8,8 @@ Flow of one :class:`Engine` run::
        └── users of changes, operands that lost a user ◀─────── FunctionGraph
 
 A replacement is folded and put into the graph before the next rule runs, so that rules can query clients and shapes.
-When the worklist is empty, every node visited before the last change is visited again, except by rules that only read
-ancestors which have not changed; a round that changes nothing has verified the fixed point.
+When the worklist is empty, every node visited before the last change is visited again. A rule that only reads ancestors
+is skipped if they have not changed. A round that changes nothing verifies the fixed point.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Folding(Protocol):
         """Return constants for the outputs of a node with constant inputs; None if it must not be folded."""
 
     def fold_replacements(self, fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
-        """Fold the constant parts of replacements that are not in the graph yet; return the replacements."""
+        """Fold the constant parts of replacements before they enter the graph; return the replacements."""
 
     def is_broadcast(self, node: Apply) -> bool:
         """Return whether a node only permutes or adds axes of its input."""
 
 
 class CycleError(InconsistencyError):
-    """A replacement would make a node depend on itself."""
+    """Raised if a replacement would make a node depend on itself."""
 
 
 class Engine:
-    """One run over one graph; the engine is attached to the graph as a feature during the run.
+    """One run over one graph; it is attached to the graph as a feature.
 
     Parameters
     ----------
@@ -85,16 +85,16 @@ class Engine:
     fold : Folding, optional
         Constant folding; None disables it.
     start_from : sequence of Variable, optional
-        Outputs; only they and their ancestors are rewritten. The default is the whole graph.
+        Only these variables and their ancestors are rewritten. The default is the whole graph.
     visit_new : bool
-        Whether new or changed nodes are visited in the same round, or only in the next one.
+        Whether new and changed nodes are visited in the same round.
 
     Notes
     -----
-    ``_clock`` counts changes. ``_seen_at`` and ``_rewired_at`` have the clock when a node's rules were last tried, and
-    when an input of a node last changed. ``_to_retry`` holds the rules that declined a node but may accept it even if
-    its ancestors do not change, and ``_unchanged`` the nodes whose ancestors have not changed since their rules were
-    last tried.
+    ``_clock`` counts changes. ``_seen_at`` holds the clock at which a node's rules were last tried, and ``_rewired_at``
+    the clock at which one of its inputs last changed. ``_to_retry`` holds the rules that declined a node but may accept
+    it although its ancestors have not changed. ``_unchanged`` holds the nodes whose ancestors have not changed since
+    their rules were last tried.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class Engine:
         self._unchanged: set[Apply] = set()
         self._touched: list[Apply] = []
         self._fresh: list[Apply] = []
-        #: Nodes whose inputs are all constants, to be folded before any other rule sees the change.
+        #: Nodes with only constant inputs, which are folded before the next rule runs.
         self._constant: deque[Apply] = deque()
         self._backward_edges: list[tuple[Apply, Apply]] = []
 
-    # -- the feature: callbacks of the graph
+    # -- callbacks of the graph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._order.extend(order_by_data(fgraph))
@@ -198,14 +198,14 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue every node that was not visited since the last change and whose rules may answer differently."""
+        """Queue each node whose rules may answer differently since its last visit."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
         self._worklist.extend(nodes if self._scope is None else self._scope.intersection(nodes))
 
     def _with_open_rules(self) -> list[Apply]:
-        """Return the nodes to visit again, and record those whose ancestors have not changed."""
+        """Return the nodes to visit again, and record the nodes whose ancestors have not changed."""
         clock, rewired_at, seen_at, to_retry = self._clock, self._rewired_at, self._seen_at, self._to_retry
         last_change: dict[Apply, int] = {}
         unchanged, found = self._unchanged, []
@@ -236,8 +236,9 @@ class Engine:
     def fold_all(self) -> None:
         """Fold every constant part of the graph before any rule sees it.
 
-        A rule may decompose a constant expression whose value would enable another rule, or is nan. The broadcast of a
-        constant that only non-constant nodes use is folded at its own visit, because some rules do not match the copy.
+        A rule could decompose a constant expression whose value is nan or would enable another rule. If only
+        non-constant nodes use the broadcast of a constant, it is folded at its own visit, because some rules do not
+        match the copy.
         """
         fold = self._fold
         if fold is None:
@@ -291,7 +292,7 @@ class Engine:
         return fresh
 
     def check_limit(self, name: str, uses: int) -> None:
-        """Raise LimitExceeded if the rewriter `name` was used too often, or the graph has grown too large."""
+        """Raise LimitExceeded if the rewriter `name` was applied too often, or if the graph has grown too large."""
         self._limits.check_uses(name, uses, self.result.nodes_most)
         nodes = len(self.fgraph.apply_nodes)
         if self._limits.exceeds_node_limit(nodes):
@@ -328,7 +329,7 @@ class Engine:
                 self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
                 to_retry.append(rule)
                 continue
-            # Nearly all attempts end here, so the code for an application is in `_apply`.
+            # Nearly all attempts end here; `_apply` handles the others.
             if replacements is None or replacements is False:
                 rule.seconds += perf_counter() - began
                 if replacements not in rule.lasting_refusals:
@@ -385,7 +386,7 @@ class Engine:
         try:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)
         except Exception as error:  # a type that does not fit, a cycle, a feature's veto
-            # The graph has been restored: nothing has to be visited again.
+            # The graph has been restored, so no node has to be visited again.
             reconnect(self.fgraph, [old for old, _ in pairs])
             self._clock = clock
             self._touched.clear()
@@ -400,7 +401,7 @@ class Engine:
         return True
 
     def _absorb(self) -> list[Apply]:
-        """Run the cleanup, queue changed nodes, and fold constant ones; return the new nodes."""
+        """Run the cleanup, queue changed nodes, and fold constant nodes; return the new nodes."""
         self._after_change()
         fresh = self.take_in()
         if self._constant:
@@ -408,7 +409,7 @@ class Engine:
         return fresh
 
     def _fold_constant(self) -> list[Apply]:
-        """Fold the queued constant nodes, and those that become constant; return the new nodes."""
+        """Fold the queued constant nodes and the nodes that become constant; return the new nodes."""
         fresh: list[Apply] = []
         while self._constant:
             node = self._constant.popleft()

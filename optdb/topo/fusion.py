@@ -1,9 +1,9 @@
-"""Elementwise loop fusion in one pass, which finds each whole group of ops and builds it once.
+"""Elementwise loop fusion that finds whole groups of ops in one pass and builds each fused op once.
 
-From outputs to inputs, a node joins the group of its users if all of them are in one group and have the same broadcast
-pattern, and the fused op would not have too many arguments. Only the last node's output leaves a group, so fusion
-closes no cycle. Cheap arithmetic is recomputed in several groups, or for each element of a larger pattern, if that
-saves a node and does not read more arrays: the engine merges arithmetic that Theano's rewriters derive twice.
+The pass visits nodes from outputs to inputs. A node joins the group of its users if they are all in one group with the
+node's broadcast pattern, and if the fused op would not have too many arguments. Only the last node's output leaves a
+group, so fusion closes no cycle. Cheap arithmetic is recomputed in several groups, or for each element of a larger
+pattern, if that saves a node and does not read more arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.host.api.config import config, logger
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 
-#: A cheap node with more groups of users than this is not recomputed, since each copy adds code to compile.
+#: The maximum number of groups that recompute a cheap node, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
 MAX_RECOMPUTED_PER_GROUP = 8
 #: In a group with a single element, any op is cheaper than a separate node.
@@ -30,14 +30,14 @@ def takes_all(node: Apply) -> bool:
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Return whether a node is an elementwise op on integer scalars, such as lengths, and does not work in place."""
+    """Return whether a node is elementwise on integer scalars, such as lengths, and overwrites no input."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
 
 
 class GroupFusion(host.FusionOptimizer):
-    """Theano's FusionOptimizer for Elemwise, which fuses a group at a time of the nodes that `takes` accepts."""
+    """A FusionOptimizer for Elemwise that fuses whole groups of the nodes that `takes` accepts."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         super().__init__(host.local_elemwise_fusion)
@@ -67,7 +67,7 @@ class GroupFusion(host.FusionOptimizer):
 
 
 class Spent:
-    """The time that a profiled graph spends in its features, as Theano reports it."""
+    """The time that a profiled graph spends in its features."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self.fgraph = fgraph
@@ -86,7 +86,7 @@ class Spent:
 
 
 class Group:
-    """Nodes that are fused into one.
+    """Nodes that are fused into one node.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Group:
     inputs : set of Variable
         The inputs from outside the group.
     recomputed : int
-        Number of members that are also computed elsewhere, or that have one element and are computed for each.
+        The number of members that other groups also compute, and of one-element members computed for each element.
     """
 
     def __init__(self, root: Apply) -> None:
@@ -108,7 +108,7 @@ class Group:
         self._limit: float = host.elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
-        """Return whether the fused op would stay within the argument limit if `node` joined."""
+        """Return whether the fused op stays within the argument limit if `node` joins."""
         return len(self._inputs_with(node)) <= self._limit
 
     def _inputs_with(self, node: Apply) -> set[Variable]:
@@ -121,7 +121,7 @@ class Group:
 
 
 class Grouping:
-    """The groups of a graph, found as its nodes are added, users first."""
+    """The groups of a graph, found while its nodes are added, users first."""
 
     def __init__(self, takes: Callable[[Apply], bool]) -> None:
         self._takes = takes
@@ -147,11 +147,11 @@ class Grouping:
         self._groups_of[node] = groups
 
     def worth_fusing(self) -> list[Group]:
-        """Return the groups of more than one node."""
+        """Return the groups with more than one node."""
         return [group for group in self._groups if len(group.members) > 1]
 
     def _users_groups(self, fgraph: FunctionGraph, node: Apply) -> list[Group]:
-        """Return the groups of all users of `node`; none if a user is in no group."""
+        """Return the groups of all users of `node`; empty if a user is in no group."""
         groups: dict[Group, None] = {}
         for client, _ in clients(fgraph, node.outputs[0]):
             client_groups = None if is_output(client) else self._groups_of.get(client)
@@ -163,7 +163,7 @@ class Grouping:
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Return whether several nodes would remain if `node` were recomputed.
 
-        Expensive operands remain separate nodes, which could be fused with `node` if it were not recomputed.
+        Its expensive operands could be fused with `node`, but remain separate nodes if `node` is recomputed.
         """
         if not node.outputs[0].type.ndim:
             return False
@@ -187,7 +187,7 @@ class Grouping:
         return owner if len(clients(fgraph, var)) == 1 and self.can_fuse(owner) else None
 
     def can_fuse(self, node: Apply) -> bool:
-        """Return whether an elementwise node may be fused and its scalar op has C code for its inputs."""
+        """Return whether an elementwise node may be fused, which requires C code for its scalar op."""
         if not self._takes(node):
             return False
         key = (host.scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
@@ -200,7 +200,7 @@ class Grouping:
 
 
 def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
-    """Return whether joining `groups` would compute `node` more often than now."""
+    """Return whether joining `groups` would compute `node` more than once, or for more elements."""
     (out,) = node.outputs
     return len(groups) > 1 or any(
         group.root.outputs[0].type.broadcastable != out.type.broadcastable for group in groups
@@ -208,7 +208,7 @@ def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
 
 
 def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
-    """Return whether `node` can join each of `groups`, and is cheap enough for that if it would be recomputed."""
+    """Return whether `node` can join all of `groups`, and is cheap enough if that recomputes it."""
     if recomputed and not _is_worth_recomputing(node, groups):
         return False
     return all(group.has_room_for(node) for group in groups)
@@ -253,7 +253,7 @@ class FusedNodeBuilder:
         if config.compute_test_value != "off":
             out: Variable = op(*inputs)
             return out
-        # Ranks are equal and broadcasting is associative, so the result has the root's type.
+        # All members have the same rank, and broadcasting is associative, so the result has the root's type.
         return Apply(op, inputs, [group.root.outputs[0].type()]).outputs[0]
 
 

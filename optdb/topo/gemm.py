@@ -1,8 +1,8 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
-Theano's GemmOptimizer puts one Gemm into the graph and starts again, which is quadratic for the gradient of a recurrent
-net's weights. The pairs are Theano's: the first two terms that have the same type and include a product, then the next
-two. Each Gemm becomes a new term. A product with other users ends the search.
+Theano's GemmOptimizer restarts after each inserted Gemm, which takes quadratic time for the gradient of a recurrent
+net's weights. This pass forms the same pairs as Theano: the first two terms that have the same type and include a
+product, then the next two. Each Gemm becomes a new term. A product with other users ends the search.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.topo.fusion import Spent
 
 
 class WholeSumGemm(host.GemmOptimizer):
-    """Theano's GemmOptimizer, which rewrites a sum at a time."""
+    """A GemmOptimizer that rewrites a whole sum at a time."""
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
         """Insert Gemms into `fgraph`, and return Theano's profile of the pass."""
@@ -73,7 +73,7 @@ def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[
 
 
 def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return `node` and its ancestors that are only used to compute its linear combination."""
+    """Return `node` and the ancestors that only its linear combination uses."""
     steps = [node]
     for step in steps:  # the list grows during iteration
         for var in host.combined(step):
@@ -84,9 +84,9 @@ def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 class _Pairing:
-    """The terms of a sum, combined in pairs into Gemms; ``swallowed`` has the products that these compute.
+    """The terms of a sum, combined in pairs into Gemms; ``swallowed`` lists the products inside the Gemms.
 
-    ``_terms`` holds None in place of paired terms. The queues hold indices of terms in order.
+    A paired term is None in ``_terms``. The queues hold indices of terms in order.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _Pairing:
         return queue[0] if queue else None
 
     def _take(self, i: int, j: int) -> bool:
-        """Combine two terms into a Gemm; return False if the product has other users and would be computed twice."""
+        """Combine two terms into a Gemm; return False if the product has other users."""
         addend, product = self._terms[i], self._terms[j]
         assert addend is not None and product is not None, "the partner must be a remaining term"
         if product[1] not in self._products:

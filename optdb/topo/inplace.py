@@ -1,7 +1,7 @@
 """Rewriting of elementwise ops so that they overwrite one of their inputs.
 
-Each output, in topological order, overwrites the first input for which the destroy handler allows it. The pass queries
-the handler before it builds a node, so that it never reverts a replacement.
+Each output overwrites the first input for which the destroy handler allows it. The pass asks the handler before it
+builds a node, so that it never reverts a replacement.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: In graphs with more nodes than this, Theano skips scalars, because overwriting them gains nothing.
+#: In graphs with more nodes, Theano skips scalars, because overwriting them gains nothing.
 _BIG = 500
 
 
 class InplaceElemwise(InplaceElemwiseOptimizer):
-    """Theano's InplaceElemwiseOptimizer, which queries the destroy handler before it builds a node."""
+    """An InplaceElemwiseOptimizer that asks the destroy handler before it builds a node."""
 
     def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         """Make nodes of `fgraph` work in place, and return Theano's profile of the pass."""
@@ -60,7 +60,7 @@ class _InplacePass:
         }
 
     def visit(self, node: Apply) -> None:
-        """Find an input to overwrite for each output of `node` that does not overwrite one yet."""
+        """Find an input to overwrite for each output of `node` that overwrites none yet."""
         op: Any = node.op  # the host's Elemwise, or a device's op with a pattern
         pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
@@ -103,7 +103,7 @@ class _InplacePass:
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
         """Replace `node` by a node with an inplace pattern; None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
-        # Copy traces one by one. Otherwise the traces of a node with many outputs would multiply with each replacement.
+        # Copy traces one by one: otherwise each replacement multiplies the traces of a node with many outputs.
         for before, after in zip(node.outputs, new, strict=True):
             copy_stack_trace(before, after)
         self.profile["nb_call_replace"] += len(new)
@@ -129,8 +129,8 @@ class _InplacePass:
 
 
 def _is_number(var: Variable) -> bool:
-    """Return whether a variable is an array of one element that a node has computed.
+    """Return whether a variable is a computed array with one element.
 
-    On a device, overwriting it would make commands wait for readers.
+    On a device, overwriting it would make commands wait for its readers.
     """
     return var.owner is not None and all(var.type.broadcastable)

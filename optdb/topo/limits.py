@@ -1,7 +1,7 @@
-"""Limits on one run of the engine, determined by the graph that it starts from.
+"""Limits on the growth of a graph and on rewriter applications in one run of the engine.
 
-Rewriters may loop on their own output. The *base size* of a run therefore counts only the nodes of the starting graph
-and their direct replacements, which may be large expressions.
+A rewriter may loop on its own output. The limits therefore depend on the run's *base size*, which counts only the nodes
+of the starting graph and their direct replacements.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from optdb.host.api.graph import Apply
 
-#: The graph size that enters the limit on applications is at most this multiple of the base size.
+#: For the limit on applications, the graph size counts as at most this multiple of the base size.
 MAX_GROWTH = 10
 MIN_BASE_NODES = 10
-#: A graph may have this many nodes, regardless of its base size.
+#: Any graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000
-#: A graph may have this many times its base size in nodes, if that is more than `MIN_NODE_LIMIT`.
+#: A graph may grow to this multiple of its base size, if that exceeds `MIN_NODE_LIMIT`.
 MAX_NODE_RATIO = 100
 
 
@@ -58,7 +58,7 @@ class GrowthLimits:
         return nodes > MIN_NODE_LIMIT and nodes > MAX_NODE_RATIO * self._base
 
     def node_limit_exceeded(self, rewriter: str, nodes: int) -> LimitExceeded:
-        """Return the error for a graph of `nodes` nodes, most of which `rewriter` made."""
+        """Return the error for a graph of `nodes` nodes that `rewriter` enlarged the most."""
         return LimitExceeded(
             rewriter,
             f"made the graph grow from {self._nodes_before} to {nodes} nodes, which is more than the engine allows",

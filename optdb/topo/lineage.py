@@ -1,8 +1,9 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-New nodes that are several generations away from an original node are numbered by their ops and operands (value
-numbering). A node with the number of one of its ancestors closes a loop. After a few repetitions the engine reports the
-rule that replaced that ancestor, and stops applying it to nodes with that number.
+A replacement's *ancestors* are the nodes that it replaced, directly or indirectly. Replacements with several
+generations of ancestors are numbered by their ops and operands (value numbering). A node with the same number as one of
+its ancestors closes a loop. After a few repetitions, the engine reports the rule that replaced that ancestor, and stops
+applying it to nodes with that number.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from optdb.topo.rules import Rule
 
 #: A rewriter may need a second visit to a node whose neighbours changed.
 PATIENCE = 3
-#: The first generation that is numbered: few replacements get this far, but a loop always does.
+#: The first generation that is numbered: only a loop regularly gets this far.
 FIRST_NUMBERED = 4
 _DEPTH = 64
 
 
 class Lineage:
-    """Numbers and ancestors of the nodes of one run."""
+    """The numbers and ancestors of nodes in one run."""
 
     def __init__(self) -> None:
         self._parent: dict[Apply, tuple[Apply, Rule, int]] = {}
@@ -41,7 +42,7 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        Return the rule that `rule` keeps undoing, once the loop has run too often; it is then stopped at such nodes.
+        If the loop has run too often, stop the rule that `rule` keeps undoing for such nodes, and return it.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1
@@ -111,7 +112,7 @@ class Lineage:
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key for small constants, which rewriters make again each time."""
+    """Return a key for a small constant, since rewriters create equal constants repeatedly."""
     data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

@@ -1,7 +1,7 @@
 """Common-subexpression elimination with an incrementally updated index.
 
-Theano's MergeFeature compares a new node with all users of one of its inputs. Here a dictionary maps ops and inputs to
-distinct nodes. Theano's MergeOptimizer still merges the nodes.
+Theano's MergeFeature compares a new node with all users of one of its inputs. This index is a dictionary from ops and
+inputs to nodes. Theano's MergeOptimizer still merges the nodes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable
 from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
-#: The maximum number of elements of a constant whose signature is its bytes.
+#: The maximum number of elements of a constant that is compared by its bytes.
 _MAX_SMALL_SIZE = 8
 _INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 
 
 class MergeIndex(MergeFeature):
-    """Theano's MergeFeature with a dictionary of distinct nodes.
+    """A MergeFeature that finds equal nodes in a dictionary.
 
     Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the key of the node's op and current inputs.
     Keys are integers: ``_first_equal`` maps an op to the first op equal to it, and ``_op_of_id`` keeps each op alive.
@@ -85,7 +85,7 @@ class MergeIndex(MergeFeature):
         self.scheduled.append([pairs])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as Theano's own feature, which can be loaded without optdb."""
+        """Pickle as Theano's own feature, so that the pickle loads without optdb."""
         state = {k: v for k, v in vars(self).items() if k not in _INDEX}
         state["nodes_seen"] = set(self._keys)
         return MergeFeature, (), state
@@ -96,7 +96,7 @@ class MergeIndex(MergeFeature):
             del self._nodes[key]
 
     def _key(self, node: Apply) -> Hashable:
-        """Return the key that two nodes share if they compute the same."""
+        """Return a node's key, which is equal for nodes with equal results."""
         op = node.op
         entry = self._op_of_id.get(id(op)) or self._enter(op)
         return (entry[1], *map(id, node.inputs))
@@ -119,7 +119,7 @@ class MergeIndex(MergeFeature):
 
 
 def _small_signature(constant: Constant) -> Hashable | None:
-    """Return the signature of a small constant from its bytes, else None."""
+    """Return a signature made of a small constant's bytes; None for other constants."""
     data = constant.data
     if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
         return None
@@ -128,7 +128,7 @@ def _small_signature(constant: Constant) -> Hashable | None:
 
 
 class IndexedMergeOptimizer(MergeOptimizer):
-    """Theano's MergeOptimizer over a :class:`MergeIndex`."""
+    """A MergeOptimizer that uses a :class:`MergeIndex`."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         if not hasattr(fgraph, "merge_feature"):

@@ -1,6 +1,6 @@
-"""Theano's one-pass optimizers, which skip nodes that their rewriters do not track.
+"""One-pass optimizers that skip the nodes that their rewriters do not track.
 
-Only the tracks of Theano's own rewriters are trusted: others may apply to ops that they do not track.
+This relies on the tracks of Theano's own rewriters only: others may apply to ops that they do not track.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OnePass(TopoOptimizer):
     def __init__(self, stock: TopoOptimizer, tracks: Sequence[Any]) -> None:
         super().__init__(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
         self._classes = tuple(track for track in tracks if isinstance(track, type))
-        #: The tracked op instances by class: ops of different classes are never equal.
+        #: The tracked op instances by class.
         self._ops: dict[type, list[Any]] = {}
         for track in tracks:
             if not isinstance(track, type):
@@ -65,7 +65,7 @@ class OnePass(TopoOptimizer):
         return [node for node in order_by_data(fgraph) if node in concerned]
 
     def _offer(self, fgraph: FunctionGraph, nodes: list[Apply]) -> int:
-        """Offer `nodes` and new nodes to the rewriter; return the number of replaced nodes."""
+        """Apply the rewriter to `nodes` and to new nodes; return the number of replaced nodes."""
         queue = deque(nodes)
         take = queue.pop if self.order == "out_to_in" else queue.popleft
         node = None
@@ -102,7 +102,7 @@ class OnePass(TopoOptimizer):
 
 
 class FoldingPass(TopoOptimizer):
-    """Theano's constant folding pass, which is skipped if no node has only constant inputs."""
+    """A constant folding pass that does nothing if no node has only constant inputs."""
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
         """Return whether no node of `fgraph` has only constant inputs."""
@@ -124,6 +124,6 @@ def _is_constant(node: Apply) -> bool:
 
 
 def is_idle(rewriter: Any, fgraph: FunctionGraph) -> bool:
-    """Return whether a graph rewriter's own `is_idle`, if it has one, says that it has nothing to do in `fgraph`."""
+    """Return whether a graph rewriter has an `is_idle` method that returns True for `fgraph`."""
     tell = getattr(rewriter, "is_idle", None)
     return tell(fgraph) if tell is not None else is_scan_pass(rewriter) and not has_scan(fgraph)

@@ -2,11 +2,11 @@
 
 The order is a doubly linked list of positions with increasing integer labels:
 
-* a new node is inserted right after the last of its dependencies; if there is no free label, a part of the list is
-  relabelled (Dietz and Sleator, "Two algorithms for maintaining order in a list", STOC 1987);
-* a new edge that violates the order starts a search from both of its ends (Pearce and Kelly, "A dynamic topological
-  sort algorithm for directed acyclic graphs", ACM JEA 11, 2006). In a list, only the nodes of the search that finishes
-  first are moved. If the searches meet, the edge would close a cycle.
+* a new node is inserted right after its last dependency; if there is no free label, a part of the list is relabelled
+  (Dietz and Sleator, "Two algorithms for maintaining order in a list", STOC 1987);
+* a new edge that violates the order starts a search from each of its ends (Pearce and Kelly, "A dynamic topological
+  sort algorithm for directed acyclic graphs", ACM JEA 11, 2006). Only the nodes of the search that finishes first are
+  moved. If the searches meet, the edge would close a cycle.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _by_label = attrgetter("label")
 class OrderPosition(Generic[Node]):
     """One position in the order.
 
-    A position whose node was removed keeps its links for cursors on it; its `node` is None. The ends of the list are
-    linked to themselves.
+    If its node was removed, `node` is None, and the links remain for cursors. The ends of the list are linked to
+    themselves.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -38,9 +38,9 @@ class OrderPosition(Generic[Node]):
 
 
 class _Front(Generic[Node]):
-    """A search from start nodes, within a window of labels, that visits nodes nearest to the other end first.
+    """A search within a window of labels that first visits the nodes nearest to the other end.
 
-    The window is closed on both sides, so that a refused edge that is still in the graph does not mislead the search.
+    The window has two bounds because the graph may still contain a refused edge.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class _Front(Generic[Node]):
         self._nearest = nearest
 
     def meets(self, other: _Front[Node]) -> bool:
-        """Follow one node's edges; return whether one of them leads to a node that the other front has found."""
+        """Follow the edges of one node; return whether one leads to a node that the other front has found."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
@@ -78,7 +78,7 @@ class TopologicalOrder(Generic[Node]):
     Parameters
     ----------
     dependencies, dependents : callable
-        Return a node's dependencies and its dependents in the current graph; the order stores no edges.
+        Return a node's dependencies or dependents in the current graph. The order itself stores no edges.
 
     Notes
     -----
@@ -122,12 +122,12 @@ class TopologicalOrder(Generic[Node]):
         return self.position_of[first].label < self.position_of[second].label
 
     def extend(self, nodes: Iterable[Node]) -> None:
-        """Append `nodes`, already in topological order, after all others."""
+        """Append `nodes`, which are in topological order."""
         for node in nodes:
             self._link_after(self.tail.prev, node)
 
     def insert(self, node: Node) -> None:
-        """Add a node whose dependencies are all in the order already."""
+        """Add a node; its dependencies must be in the order."""
         position_of = self.position_of
         last = self.head
         for dependency in self._dependencies(node):
@@ -144,13 +144,13 @@ class TopologicalOrder(Generic[Node]):
         position.node = None
 
     def add_edge(self, first: Node, second: Node) -> bool:
-        """Move nodes so that `first` comes before `second`; return False, and move none, if that closes a cycle."""
+        """Move nodes so that `first` comes before `second`; if that closes a cycle, return False and move nothing."""
         return self.precedes(first, second) or self.put_after(second, (first,))
 
     def put_after(self, node: Node, others: Iterable[Node]) -> bool:
-        """Move nodes so that `node` comes after all `others`, without an edge between them.
+        """Move nodes so that `node` comes after all `others`, without adding edges.
 
-        Return False, and move none, if any of the others depends on `node` or is `node` itself.
+        If one of `others` is `node` or depends on it, return False and move nothing.
         """
         position_of = self.position_of
         position = position_of[node]
@@ -197,8 +197,7 @@ class TopologicalOrder(Generic[Node]):
     def _spread(self, start: OrderPosition[Node]) -> None:
         """Make room for a label after `start` by relabelling the shortest sparse range.
 
-        A range of j positions whose labels span more than 4 j squared makes the amortized cost of an insertion
-        logarithmic.
+        The range has j positions and spans more than 4 j² labels, so that an insertion has logarithmic amortized cost.
         """
         count = 1
         end = start.next

@@ -1,4 +1,4 @@
-"""The graph rewriters of an equilibrium, run around the engine, for any host; statistics in the form of the host's."""
+"""Runs the graph rewriters of an equilibrium around the engine, and collects the host's statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.topo.rules import Rule
 
 
 class PhaseProfile:
-    """Collects one run's profile, round by round, on a graph that first has `nodes` apply nodes."""
+    """The profile of one run on a graph that starts with `nodes` apply nodes."""
 
     def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
         self.rewriter = rewriter
@@ -62,14 +62,14 @@ class PhaseProfile:
             self.made[rewriter] += made
 
     def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
-        """Merge the profile of a cleanup with its earlier profile from this round."""
+        """Merge a cleanup's profile with its earlier profiles from this round."""
         previous = self._round_cleanups.get(rewriter)
         if previous is not None:
             profile = rewriter.merge_profile(previous, profile)
         self._round_cleanups[rewriter] = profile
 
     def end_round(self, rules: list[Rule]) -> None:
-        """End the round; count the applications of `rules` since the last round."""
+        """End the round, and count the applications of `rules` in it."""
         self.round_seconds.append(perf_counter() - self._start)
         counts = self.round_counts[-1]
         for rule in rules:
@@ -106,7 +106,7 @@ class PhaseProfile:
 
 
 class EquilibriumPass:
-    """One equilibrium over one graph: its graph rewriters, and the cleanup after each change.
+    """Runs an equilibrium's graph rewriters on one graph, and its cleanup after each change.
 
     A subclass creates `engine`, with `_clean_up` as its `after_change`.
 
@@ -117,7 +117,7 @@ class EquilibriumPass:
     equilibrium : object
         The host's equilibrium.
     cleanups : sequence
-        The equilibrium's graph rewriters that run after each replacement.
+        The graph rewriters that run after each replacement.
     merger : type
         The class of merge rewriters, which are skipped if no merge is scheduled.
     """

@@ -1,7 +1,7 @@
 """Connects the engine to Theano, for all functions or for the functions of one mode.
 
-:func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` has the same
-effect in the thread that compiles a function with that mode.
+:func:`enable` affects every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` has the same
+effect, but only in the thread that compiles a function with that mode.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _translating(query: Callable[..., Any], self: Any, *tags: Any, **kwtags: Any
 
 
 def with_engine_rewriters(query: databases.Query) -> databases.Query:
-    """Include the rewriters that are registered only for the engine in queries for optimized code."""
+    """Add the engine's own rewriters to queries for optimized code."""
     selects = "fast_run" in query.include and ENGINE_TAG not in query.include
     return query.including(ENGINE_TAG) if selects else query
 
 
 def as_flags_say(query: databases.Query) -> databases.Query:
-    """Exclude shape inference and its users if ``config.optdb.shapes`` is off."""
+    """Exclude shape inference and the rewriters that use it if ``config.optdb.shapes`` is off."""
     return query if config.optdb.shapes else query.excluding(*databases.SHAPES_AND_THEIR_USERS)
 
 
@@ -135,7 +135,7 @@ def disable() -> None:
 
 @contextmanager
 def _enabled_in_this_thread() -> Iterator[None]:
-    """Compile one function as within `enable`; queries in other threads return Theano's own optimizers."""
+    """Compile one function as if `enable` had been called; other threads keep Theano's own optimizers."""
     with _lock:
         _state.compiling += 1
         _install()
@@ -165,7 +165,7 @@ def _uninstall_unused() -> None:
 
 
 class TopoMode(Mode):
-    """A Mode whose rewrite phases the engine runs, whether or not the engine is enabled."""
+    """A Mode whose rewrite phases always run on the engine."""
 
     @property
     def optimizer(self) -> Any:
@@ -181,7 +181,7 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Replaced by the device's own, after the lift; Theano's check of convolutions rejects float16.
+#: Excluded because the device has its own after the lift, and Theano's check of convolutions rejects float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
@@ -194,14 +194,12 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
         The mode that provides the linker and the query; None means
         ``config.mode``.
     device : str, optional
-        The device that computes functions, instead of that mode's linker: the
-        name of an OpenCL context, or a device's number, as ``'opencl0:0'``, or
-        a part of its name; ``'auto'`` is the default context's device, or else
-        the best one that works. Shared variables stay on the host, and are
-        copied when they have changed.
+        The device that runs functions: the name of an OpenCL context, a device's number, as ``'opencl0:0'``, or a part
+        of a device's name. ``'auto'`` selects the default context's device; without a default context, the best device
+        that works. Shared variables stay on the host, and are copied when they have changed.
     tiered : bool
-        Whether functions run in Python while their C code is built, as with the flag ``optdb.tiered``; False leaves the
-        decision to the flag.
+        Whether functions run in Python while their C code is built. False leaves the decision to the flag
+        ``optdb.tiered``.
 
     Returns
     -------
@@ -214,7 +212,7 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
     optdb.flags.UnknownMode
         If there is no mode named `base`; the message lists the names.
     ValueError
-        If `tiered` is True for a device, or for a linker whose functions wait for their C code.
+        If `tiered` is True for a device or for a linker that does not support tiers.
     """
     linker, optimizer = provided_parts(base)
     if device is None:

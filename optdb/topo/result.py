@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
-#: The name in messages of a phase whose database is not registered in another one, or of several phases.
+#: The name in messages for several phases, or for a phase whose database is in no other database.
 UNNAMED = "(unnamed)"
 
 
 class PingPong(NamedTuple):
-    """Two rules that undo each other: `rule` made `node` again, which `undone_by`, now stopped there, had replaced."""
+    """Two rules that undo each other: `rule` makes `node`, and `undone_by` replaces it. `undone_by` was stopped."""
 
     rule: str
     undone_by: str
@@ -47,7 +47,7 @@ class RuleCount(NamedTuple):
 
 @dataclass
 class TopoResult:
-    """The statistics of one run over one graph.
+    """The statistics of one engine run.
 
     Attributes
     ----------
@@ -58,13 +58,13 @@ class TopoResult:
     reason : str
         The reason for stopping, if the run did not converge.
     nodes_before, nodes_after, nodes_most : int
-        Apply nodes at the start, at the end, and the maximum in between.
+        The number of apply nodes at the start, at the end, and the maximum in between.
     visits : int
         Visited nodes, from the worklist or as replacements.
     walks : int
-        Walks of the worklist through the order.
+        Passes of the worklist over the order.
     rounds : int
-        Rounds of global rewriters, worklist and final rewriters.
+        Rounds; each runs the global rewriters, the worklist and the final rewriters.
     refused : int
         Replacements that the graph did not accept.
     folded : int
@@ -117,7 +117,7 @@ class TopoResult:
         self.rules = [RuleCount(r.name, r.attempts, r.applications, r.nodes_made, r.seconds) for r in rules]
 
     def __add__(self, other: TopoResult) -> TopoResult:
-        """Add two runs' statistics, rule by rule."""
+        """Add the statistics of two runs."""
         counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
         for rule in other.rules:
             count = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
@@ -174,7 +174,7 @@ def collect() -> Iterator[list[TopoResult]]:
     try:
         yield results
     finally:
-        # Compare by identity, because another list may be equal, for example empty.
+        # Compare by identity: another active list may have equal contents.
         _listeners.lists = [listening for listening in _listeners.lists if listening is not results]
 
 

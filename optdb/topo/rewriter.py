@@ -1,7 +1,4 @@
-"""TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
-
-The result of :meth:`TopoRewriter.apply` starts with Theano's own profile of an equilibrium.
-"""
+"""TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile."""
 
 from __future__ import annotations
 
@@ -33,25 +30,25 @@ from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
 from optdb.topo.worklist import DIRECTIONS
 
-#: The direction that gives better results in Theano's own tests, see docs/engine.md.
+#: The direction that gives better results in Theano's own tests; see docs/engine.md.
 DEFAULT_DIRECTION = "out_to_in"
 
 
 class TopoRewriter(EquilibriumOptimizer):
-    """Rewrite a graph to a fixed point in topological order, in place of an EquilibriumOptimizer.
+    """An EquilibriumOptimizer that rewrites a graph to a fixed point in topological order.
 
     Parameters
     ----------
     rewriters : sequence
-        Node rewriters, and graph rewriters, which run at the start of each round.
+        Node rewriters, and graph rewriters that run at the start of each round.
     direction : {'out_to_in', 'in_to_out'}
         Whether outputs or inputs are visited first.
     max_use_ratio : float, optional
-        A rewriter may be applied at most this many times the number of nodes; ``config.optdb.max_use_ratio`` if not
-        given.
+        The limit on a rewriter's applications, as a multiple of the number of nodes; ``config.optdb.max_use_ratio`` by
+        default.
     final_rewriters : sequence, optional
-        Graph rewriters that run at the end of each round, except Theano's constant folding: the engine folds on its
-        own.
+        Graph rewriters that run at the end of each round. Theano's constant folding is left out, because the engine
+        folds.
     cleanup_rewriters : sequence, optional
         Graph rewriters that run after each replacement.
     failure_callback : callable, optional
@@ -102,7 +99,7 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query returns its own index, which keeps the order of registration for each op.
+        # Each query returns a new index, in the order of registration for each op.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter
@@ -147,7 +144,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
 
 def _op_names(node: Apply | None) -> tuple[str, ...]:
-    """Return the names that select a node's op in optdb.trace: its text, its class, and its scalar op."""
+    """Return a node's names in the flag optdb.trace: its op's text, its op's class, and its scalar op."""
     if node is None:
         return ()
     op = node.op
@@ -200,7 +197,7 @@ class _RewritePass(EquilibriumPass):
         return self.profile.finish(result, self.engine.table.rules)
 
     def _is_idle(self) -> bool:
-        """Return whether only global graph rewriters could change the graph, and all of them are idle."""
+        """Return whether no node rewriter applies and all global graph rewriters are idle."""
         rewriter = self.rewriter
         if rewriter.folds or rewriter.final_optimizers or rewriter.cleanup_optimizers:
             return False

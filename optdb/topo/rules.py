@@ -17,13 +17,13 @@ class Rule:
     Attributes
     ----------
     guard : callable, or None
-        A cheap test of whether `transform` may apply to a node; its refusal lasts.
+        A cheap test of whether `transform` may apply to a node; False never becomes True later.
     transform : callable
         A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        The values among ``(None, False)`` that `transform` returns again until an ancestor of the node changes.
+        The values among ``(None, False)`` that `transform` keeps returning until an ancestor of the node changes.
     attempts, applications, nodes_made : int
-        How often the rule was tried and changed the graph, and the number of nodes that it added.
+        How often the rule was tried, how often it changed the graph, and how many nodes it added.
     seconds : float
         Wall-clock time inside `transform` and the replacement.
     """
@@ -52,9 +52,9 @@ class Rule:
 class RuleTable:
     """Rules indexed by the ops that they track; each op is hashed and compared only once.
 
-    The order for a node is Theano's: rewriters without tracks, then those that track the op's class (not its parents),
-    then those that track the op itself; but rewriters that replace a node by zero come before those that move it.
-    Rewriters that are known to decline a tracked op are left out.
+    For each node, the order is Theano's: rewriters without tracks, then rewriters that track the op's class (not a base
+    class), then rewriters that track the op itself. Rewriters that replace a node by zero come before rewriters that
+    move it. Rewriters that are known to decline a tracked op are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -79,7 +79,7 @@ class RuleTable:
     def _fill(self, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> None:
         self._untracked = untracked
         self._tracked = tracked
-        # A small graph needs only a few of several hundred rewriters, so rules are created on demand.
+        # Rules are created on demand, since a small graph needs few of several hundred rewriters.
         self._rule_of: dict[int, Rule] = {}
         self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
         # The entry keeps the op alive, so that its id is not reused.
@@ -87,7 +87,7 @@ class RuleTable:
 
     @property
     def rules(self) -> list[Rule]:
-        """All rules that the table has returned for ops, in the order of the queries."""
+        """All rules that the table has returned so far, in order."""
         return list(self._rule_of.values())
 
     def may_track(self, op: PureOp) -> bool:
@@ -106,7 +106,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters without tracks and those that track `cls`, each with its predicate on ops or None."""
+        """Return the rewriters without tracks or with `cls` in their tracks, each with its predicate on ops or None."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -1,7 +1,7 @@
 """Recomputation of shared scalar arithmetic in each of its users.
 
-Calling a 0-d node takes much longer than its arithmetic. After fusion and merging, each user of a 0-d node with several
-users is fused with its own copy of it.
+The call of a 0-d node takes much longer than its arithmetic. After fusion and merging, this pass therefore fuses a copy
+of a shared 0-d node into each of its users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copy 0-d elementwise nodes that `takes` accepts into all their users, if these are 0-d elementwise nodes."""
+    """Copies 0-d elementwise nodes that `takes` accepts into their users, if all users are 0-d elementwise nodes."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         self._takes = takes
@@ -43,9 +43,9 @@ class InlineScalars(Optimizer):
 def _fused_users(
     fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
-    """Yield pairs of a user's output and its replacement by one node that also computes `node`.
+    """Yield each user's output with its replacement, which also computes `node`.
 
-    A user may depend on another user, so each is built after the previous one has been replaced.
+    Each replacement is built after the previous user was replaced, because one user may depend on another.
     """
     clients_of = dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0]))
     users = [user for user in clients_of if not is_output(user)]
@@ -77,7 +77,7 @@ def _operations(node: Apply) -> int:
     return 1 if inner is None else len(inner.apply_nodes)
 
 
-#: Functions on a device only fuse computations of sizes and indices before the lift.
+#: For functions on a device, only size and index computations are fused before the lift.
 SIZES_TAG = "optdb_sizes"
 
 compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)

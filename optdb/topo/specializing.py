@@ -1,8 +1,8 @@
-"""Node rewriters that only the engine has: they rewrite large powers as squares, and reshapes to an array's own shape.
+"""Node rewriters that only the engine runs, for large powers and for reshapes to an array's own shape.
 
-Theano expands powers up to 512; halving larger exponents makes ten multiplications of x ** 1024. In topological order,
-other rewriters replace the lengths of a reshape to an array's own shape before the reshape is visited, so it is
-compared with inferred lengths. Shapes made by Join become MakeVectors, which Theano's rewriters look for.
+Theano expands powers up to 512. These rewriters halve larger exponents, so that x ** 1024 takes ten multiplications. In
+topological order, the lengths of a reshape are rewritten before the reshape is visited, so they are compared with
+inferred lengths. Shapes made by Join become MakeVectors, which Theano's rewriters recognize.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | Non
 
 
 _DTYPE = "int64"
-#: The maximum number of axes of an array: a longer vector is not a shape.
+#: The maximum number of axes of an array; a longer vector cannot be a shape.
 _MAX_AXES = 32
 
 
@@ -67,7 +67,7 @@ def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variab
 
 
 def _numbers(part: Variable) -> list[Variable] | None:
-    """Return the elements of an integer vector; None if they are not known individually."""
+    """Return the elements of an integer vector as variables; None if they are not separate variables."""
     if part.type.dtype != _DTYPE:
         return None
     if isinstance(part, Constant):
@@ -81,7 +81,7 @@ def _numbers(part: Variable) -> list[Variable] | None:
 
 @register_topo(ENGINE_TAG, tracks=[tensor.Reshape])
 def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Remove a reshape to the lengths of its input."""
+    """Remove a reshape to its input's own shape."""
     x, wanted = node.inputs
     feature = getattr(fgraph, "shape_feature", None)
     if feature is None or x.type != node.outputs[0].type:
@@ -105,7 +105,7 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
 
 @register_topo(ENGINE_TAG, tracks=[tensor.DimShuffle])
 def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Merge two consecutive DimShuffles: Theano's rewriter only runs in earlier phases."""
+    """Merge two consecutive DimShuffles, as Theano's rewriter does only in earlier phases."""
     inner = node.inputs[0].owner
     assert isinstance(node.op, tensor.DimShuffle)
     if inner is None or not isinstance(inner.op, tensor.DimShuffle):

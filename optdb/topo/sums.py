@@ -1,7 +1,7 @@
-"""Reuses wide sums that are computed anyway as terms of wider sums, and does the same for products.
+"""Replaces part of a sum by another sum that the graph also computes; the same for products.
 
 A canonical recurrence ``s[t] = s[t-1] + a[t]`` is a sum of t terms for each t. Before fusion, this pass writes it as
-``s[t-1] + a[t]`` again. The number of nodes never grows: a sum is reused only if fusion cannot remove its node.
+``s[t-1] + a[t]`` again. A sum is reused only if fusion cannot remove its node, so the number of nodes never grows.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
 from optdb.topo.db import ENGINE_TAG
 
-#: Rereading fewer terms does not justify a different rounding order.
+#: Narrower sums are not reused, because the gain would not justify a different rounding.
 MIN_SHARED_TERMS = 3
-#: The widest narrower sum that shares a sum's last term nearly always matches.
+#: The widest candidate with the same last term nearly always matches.
 MAX_COMPARISONS = 32
 
 Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Rewrite each sum (or product) to reuse the largest existing sum whose terms are a subset of its terms."""
+    """Rewrites each sum (or product) to reuse the largest existing sum over a subset of its terms."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]
@@ -88,7 +88,7 @@ class _Operation:
         self.inverse = inverse
 
     def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
-        """Return whether a graph has several sums, so that one may be a term of another."""
+        """Return whether a graph has several sums, of which at least one is wide."""
         widths = [
             len(node.inputs)
             for node in fgraph.apply_nodes
@@ -97,21 +97,21 @@ class _Operation:
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
-        """Return whether a node is of this operation and computes in one dtype, whatever the order of the operands."""
+        """Return whether a node is of this operation and has the same dtype as all its inputs."""
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
         dtype = node.outputs[0].type.dtype
         return dtype != "bool" and all(var.type.dtype == dtype for var in node.inputs)
 
     def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Return whether a node is the last step of a sum, or of a partial sum with several users."""
+        """Return whether a node completes a sum or a partial sum with several users."""
         if not self.is_step(node):
             return False
         users = clients(fgraph, node.outputs[0])
         return len(users) != 1 or is_output(users[0][0]) or not self.is_step(users[0][0])
 
     def terms_of(self, fgraph: FunctionGraph, node: Apply) -> Counter[Term]:
-        """Return the terms of the sum that ends with `node`, with their counts, in the order of the sum."""
+        """Return the terms of the sum that ends with `node`, in order, with their counts."""
         terms: Counter[Term] = Counter()
         todo: list[Term] = [(node.outputs[0], False)]
         while todo:

@@ -1,6 +1,6 @@
 """Replaces the members of Theano's queried optimizers by the engine's rewriters.
 
-Because :func:`translate` works on the result of a query, rewriters that were registered late are included.
+:func:`translate` takes the result of a query, which includes rewriters registered late.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TopoSequence(SeqOptimizer):
         return stock
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Return whether all members are known to find nothing to do in `fgraph`."""
+        """Return whether all members are known to leave `fgraph` unchanged."""
         return all(is_idle(member, fgraph) for member in self)
 
     def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ class TopoSequence(SeqOptimizer):
 
 
 def translate(optimizer: Any) -> Any:
-    """Return `optimizer` with the engine in place of Theano's equilibriums; sequences are changed in place."""
+    """Return `optimizer` with its equilibriums replaced by the engine's; sequences are changed in place."""
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer
     if isinstance(optimizer, SeqOptimizer):
@@ -49,7 +49,7 @@ def translate(optimizer: Any) -> Any:
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         rewriter = TopoRewriter.from_equilibrium(optimizer)
-        # A group within a fixed point needs no fixed point of its own, so it stays one pass.
+        # A group inside an equilibrium needs only one pass.
         rewriter.global_optimizers = [
             member if _is_fixed_point_group(member) else translate(member) for member in rewriter.global_optimizers
         ]

@@ -1,8 +1,8 @@
 """The nodes that are still to be visited, in topological order.
 
 A cursor walks over the order from one end to the other and back, like an elevator. Nodes that are pushed ahead of it
-are popped on the same walk. Alternating directions matters: a change that propagates from user to user crosses the
-whole graph in one walk towards the outputs, but would take one walk per node in the other direction.
+are popped on the same walk. A change that propagates from user to user crosses the whole graph in one walk towards the
+outputs; walks towards the inputs would each advance it by one node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Worklist(Generic[Node]):
     Parameters
     ----------
     order : TopologicalOrder
-        The order; nodes may enter, leave and move at any time. Every pending node is in it.
+        The order, which contains every pending node; its nodes may change at any time.
     direction : {'out_to_in', 'in_to_out'}
         The direction of the first walk: outputs first or inputs first.
     """
