@@ -1,4 +1,4 @@
-"""Lifting of whole graphs to any device in one pass; the OpenCL device (``optdb.opencl``) uses this package."""
+"""Lifting of whole graphs to a device in one pass."""
 
 from optdb.host import import_host
 

@@ -1,4 +1,4 @@
-"""Names for contexts, such as ``dev0``: graphs, pickled or not, hold only names."""
+"""Contexts by name, such as ``dev0``; graphs hold names, not contexts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ContextNotDefined(ValueError):
-    """No context has this name."""
+    """Raised if no context has the given name."""
 
 
 class Contexts:
@@ -20,8 +20,7 @@ class Contexts:
     make : callable
         Creates a context from the device registered under a name.
     fill : callable, optional
-        Registers the names in the user's flags; called once, before the first lookup, and
-        again after `clear`.
+        Registers the names in the user's flags. Called before the first lookup, and before the first one after `clear`.
     hint : str
         An example of a setting that names a device, to show in error messages.
     """
@@ -40,7 +39,7 @@ class Contexts:
         self._made: dict[Hashable, Any] = {}
         self._default: Hashable = None
         self._filled = False
-        #: Maps a thread and a name to the object substituted for the context.
+        #: Maps a thread and a name to the object that replaces the context.
         self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
@@ -75,7 +74,7 @@ class Contexts:
 
     @contextmanager
     def substituted(self, name: Hashable, context: Any) -> Iterator[None]:
-        """Substitute another object for a named context in this thread until the block exits."""
+        """Replace a named context by another object in this thread until the block exits."""
         key = threading.get_ident(), self.resolve(name)
         before = self._substitutes.get(key)
         self._substitutes[key] = context
@@ -103,7 +102,7 @@ class Contexts:
             return resolved
 
     def name_of(self, has: Callable[[Any], bool]) -> Hashable:
-        """Return the name of the first created context that satisfies a predicate; None if none does."""
+        """Return the name of the first context that satisfies a predicate; None if there is none."""
         with self._lock:
             return next((name for name, context in self._made.items() if has(context)), None)
 
@@ -137,7 +136,7 @@ class Contexts:
             self.default = before
 
     def forget(self, name: Hashable) -> None:
-        """Remove a name; arrays in its context stay valid."""
+        """Remove a name. Arrays in its context stay valid."""
         with self._lock:
             self.resolve(name)
             del self._specs[name]

@@ -1,4 +1,4 @@
-"""The interface of a device that graphs are lifted to: an array type, three ops that transfer arrays, and properties.
+"""The interface of a device that graphs are lifted to.
 
 ``docs/howto-add-a-lifter.md`` describes how to add another device.
 """
@@ -25,7 +25,7 @@ def transfer_context(transfer: PureOp | None) -> ContextName:
 
 
 def no_weight(op: PureOp) -> float:
-    """Return the weight of one elementwise pass over an array, for any op."""
+    """Return the weight of one elementwise pass, for any op."""
     return 1.0
 
 
@@ -48,27 +48,27 @@ class Device:
     default_context : callable
         Returns the name of the default context; None if there is none.
     ready : callable
-        Raises if the device of the default context is missing or does not work. It is called before a graph is
-        optimized: Theano only logs errors during an optimization, and the graph would stay on the host.
+        Raises if the default context's device is missing or does not work. It is called before a graph is optimized,
+        because Theano only logs errors that are raised later, and the graph would stay on the host.
     unsupported_reason : callable
         ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype; None if it can.
     weight : callable
-        ``weight(op)`` returns the gain of running an op on the device, in elementwise passes over
-        an array; a view gains nothing.
+        ``weight(op)`` returns how much time the device saves by running an op, in elementwise passes over an array; 0
+        for a view.
     source_ops : tuple of types
-        Ops that create arrays without array inputs, and that run where their results are used.
+        Ops without array inputs that create arrays; they run where their results are used.
     host_result_ops : tuple of types
-        Ops whose results are on the host wherever they run, such as shapes. They do not move their users to the device.
+        Ops whose results are always on the host, such as shapes. They do not move their users to the device.
     is_host_input : callable
-        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, as for an index or a size.
-        A source op that creates such an input also stays on the host.
+        ``is_host_input(op, i)`` returns whether a lifted op reads its input `i`, such as an index or a size, on the
+        host. A source op that creates such an input also stays on the host.
     contiguous : callable
-        ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
-        which write them slice by slice.
+        ``contiguous(var)`` returns a device variable with the values of `var` in C order, for arrays that a loop writes
+        slice by slice.
     sequence : callable
-        Like `contiguous`, but for sequences that loops only read: each step's slice is in C order.
+        Like `contiguous`, for sequences that a loop only reads; only each step's slice must be in C order.
     notes : callable
-        ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
+        ``notes(context_name)`` returns sentences for `explain` about settings that have no effect on a context.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Device:
         return moved
 
     def moves(self, var: Variable) -> bool:
-        """Return whether an input is worth moving: a float or complex array, unless its tag says otherwise.
+        """Return whether an input moves to the device: by default, if it is a float or complex array.
 
-        ``tag.target`` names the context to move an input to; ``'cpu'`` keeps it on the host. ``tag.is_rng`` marks the
-        state of a random generator, which moves to the device of its samples.
+        ``tag.target`` names the context for an input, or ``'cpu'`` to keep it on the host. ``tag.is_rng`` marks a
+        random generator's state, which moves to the device of its samples.
         """
         if not is_host_array(var):
             return False
@@ -140,11 +140,11 @@ def devices() -> Iterator[Device]:
 
 
 class NoLifterDatabase(LookupError):
-    """The database for a lifter is ambiguous, or there is none."""
+    """Raised if there is no database for a lifter, or if it is ambiguous."""
 
 
 def keep_database(device: Device, database: Any) -> None:
-    """Make `database` the database of a device's lifters, unless the device has one."""
+    """Make `database` the database of a device's lifters if the device has none."""
     _databases.setdefault(device, database)
 
 

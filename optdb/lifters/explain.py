@@ -1,4 +1,4 @@
-"""`explain`: where each op of a compiled function runs, with reasons."""
+"""`explain`, which reports where each op of a compiled function runs, with reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optdb.host.api.c_code import Tier
 
 HOST = "host"
-#: Colours in the picture: host nodes, nodes in each context by order of appearance, and transfers.
+#: Colours in the picture: host nodes, nodes in each context in order of appearance, and transfers.
 HOST_COLOUR = "#f4f4f4"
 CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
@@ -43,16 +43,16 @@ class Explanation(ReportTables):
     reports : list of LiftReport
         The reports of the lifts.
     places : Counter
-        The number of nodes by device; transfers are not counted.
+        The number of nodes on each device, without transfers.
     transfers : Counter
-        The number of nodes of each transfer op, by the op and its context. Arguments, results and shared variables that
-        a call moves without a transfer op are only in `traffic`.
+        The number of transfer nodes by op and context. Arguments, results and shared variables that a call moves
+        without a transfer op are only in `traffic`.
     traffic : Traffic or None
-        The transfers of one call, if one was made.
+        The transfers of one call, if the function was called.
     c_code : Tier or None
         The progress of the C code, if the function is compiled in tiers.
     notes : tuple of (str, str)
-        Pairs of a device, and a note on a setting that has no effect on it.
+        Pairs of a device and a note on a setting without effect on it.
     """
 
     name: str
@@ -73,7 +73,8 @@ class Explanation(ReportTables):
         Returns
         -------
         rich.console.Group
-            Tables of nodes by device, lifted nodes, and nodes that stayed on the host, with transfers in bytes.
+            Tables of the nodes on each device, the lifted nodes, the nodes that stayed on the host, and the transferred
+            bytes.
         """
         tables: list[Table] = [
             self._summary(),
@@ -140,17 +141,17 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     Parameters
     ----------
     function : theano.compile.Function
-        A function from ``theano.function``. The explained graph is the one that the function's linker executes. In mode
-        ``OPENCL``, this graph differs from ``maker.fgraph``, which is a graph for the host.
+        A function from ``theano.function``. The explained graph is the one that the linker executes. In mode
+        ``OPENCL``, it differs from ``maker.fgraph``, which is a graph for the host.
     *inputs : objects
-        If given, the function is called once with these inputs, which also applies its updates, and the bytes that it
-        transfers are counted.
+        If given, the function is called once with these inputs, and the bytes that it transfers are counted. The call
+        also applies its updates.
 
     Returns
     -------
     Explanation
-        Prints as tables: the ops that were lifted, with their lifters; the ops that stayed on the host,
-        with the reasons; and the number of transfers. ``picture`` draws the graph.
+        Prints as tables of the lifted ops with their lifters, the ops on the host with reasons, and the transfers.
+        ``picture`` draws the graph.
 
     Raises
     ------
@@ -181,7 +182,7 @@ def explained(
     traffic: Traffic | None = None,
     c_code: Tier | None = None,
 ) -> Explanation:
-    """Explain the placement of a graph's ops; the parameters are the same as for `Explanation`."""
+    """Explain the placement of a graph's ops; the parameters are those of `Explanation`."""
     return Explanation(name, graph, reports, *_count(graph), traffic, c_code, _notes_on(graph))
 
 

@@ -1,7 +1,7 @@
 """Lifters of ops that contain branches or loops, for any device.
 
-An IfElse's condition is evaluated on the host, and the result is one of its branches, without a copy. All float and
-complex arrays of a Scan move to the device; counters and indexes stay on the host.
+An IfElse evaluates its condition on the host and returns one of its branches without a copy. All float and complex
+arrays of a Scan move to the device; counters and indexes stay on the host.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _unless_watched(
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
-    """Return the inner graph of a Scan, optimized like the outer one and lifted."""
+    """Return the inner graph of a Scan, optimized and lifted."""
     body = control_flow.inner_graph(op)
     control_flow.optimized_until(op, body, database)
     inside: dict[Variable, Variable] = {}
@@ -99,7 +99,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 def _outside(
     device: Device, var: Variable, context_name: ContextName, in_order: Callable[[Variable], Variable]
 ) -> Variable:
-    """Return an outer input on the side where the loop expects it; float and complex arrays are on the device."""
+    """Return an outer input where the loop expects it: float and complex arrays on the device, others on the host."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return in_order(device.as_variable(var, context_name))

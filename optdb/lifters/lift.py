@@ -1,8 +1,8 @@
 """GraphToGPU: lifts a whole graph to a device in one pass.
 
-A placement decides where each node will run. The builder then builds the new graph beside the old one, and all outputs
-are replaced at once. A transfer is created once, and moving a value back returns the original variable. The single pass
-comes from Theano's GraphToGPU (PR 4570).
+A placement first decides where each node will run. The builder then builds the new graph beside the old one, and all
+outputs are replaced at once. Each transfer is created once, and moving a value back returns the original variable. The
+design follows Theano's GraphToGPU (PR 4570).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class GraphToGPUDB(TopoOptDB):
         keep_database(device, self)
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
-        """Return a `GraphToGPU` with the lifters that the query selects; raise the errors of ``device.ready()``."""
+        """Return a `GraphToGPU` with the selected lifters; raise an error if the device is not ready."""
         self.device.ready()
         if not tags and not kwtags:
             tags = (Query(include=["fast_run"]),)
@@ -180,13 +180,13 @@ class GraphToGPUDB(TopoOptDB):
 
 
 class LiftBuilder:
-    """Builds the lifted graph of a placement; `reports` has the placement of each node."""
+    """Builds the lifted graph of a placement; `reports` records the placement of each node."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Maps old variables to the new variables on the same side, if they differ.
+        #: Maps old variables to different new variables on the same side.
         self._new: dict[Variable, Variable] = {}
         #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}
@@ -217,7 +217,7 @@ class LiftBuilder:
             self._lift(node)
 
     def _build_transfer(self, node: Apply) -> None:
-        """Build a transfer that the user wrote, unless the value is already in the target context."""
+        """Build a transfer that the user wrote; if the value is already in the target context, return it."""
         [var] = node.inputs
         context_name = transfer_context(node.op)
         source = self._there.get(var, self._new.get(var, var))
@@ -263,7 +263,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return an input to pass to a lifter: on the device if it was lifted or moves there."""
+        """Return an input for a lifter, on the device if it was lifted or moves there."""
         if var in self._there:
             return self._there[var]
         if self.placement.moved.get(var, self) == context_name:

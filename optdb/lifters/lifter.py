@@ -1,7 +1,7 @@
 """Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op by device ops.
 
-`GraphToGPU` calls `Lifter.offer` once for each node of a graph. As a node rewriter of Theano, a lifter lifts one node
-at a time between two transfers, which is slower.
+`GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano, which
+lifts single nodes between transfers, and is slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Predicate = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]],
 
 
 class BadLift(TypeError):
-    """A lifter returned something that cannot replace the node."""
+    """Raised if a lifter returns something that cannot replace the node."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Declined:
 
 
 class Lifter(LocalOptimizer):
-    """A function that lifts some ops, with a predicate.
+    """A function that lifts some ops, with an optional predicate.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class Lifter(LocalOptimizer):
         `inputs`; a variable, or a list of variables, one for each of `outputs`; or None
         if it rejects the node.
     supports : callable, optional
-        Called first, with the same arguments. It is also called during planning, with the
-        host variables as `inputs`. Returns False, or the reason as a string, to reject the node.
+        Called before `function` with the same arguments, and during placement with host variables as `inputs`. Returns
+        False, or the reason as a string, to reject the node.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Lifter(LocalOptimizer):
         self.supports = supports
 
     def tracks(self) -> list[Any]:
-        """Return the classes and instances of ops that it lifts."""
+        """Return the op classes and instances that it lifts."""
         return self._ops
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Lifter(LocalOptimizer):
     def declines(
         self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
-        """Return the rejection if `supports` rejects this op; None if it accepts the op."""
+        """Return the rejection by `supports`; None if it accepts the op."""
         if self.supports is None:
             return None
         answer = self.supports(op, context_name, inputs, outputs)
@@ -137,7 +137,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers if an input comes from a device, or if all its users are on a device."""
+        """Lift one node between transfers if an input comes from a device, or if all its users are on one."""
         placement = _neighbourhood(node)
         if placement is None:
             return False
@@ -186,8 +186,8 @@ def op_lifter(
 
     References
     ----------
-    Named after, and used like, Theano's ``theano.gpuarray.opt.op_lifter``. It is separate from
-    the registering decorator because their parameters are independent (Theano PR 4672).
+    Modelled on Theano's ``theano.gpuarray.opt.op_lifter``. Registration is a separate decorator because its parameters
+    are independent (Theano PR 4672).
     """
 
     def decorate(function: LiftFunction[OpT]) -> Lifter:
@@ -242,7 +242,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device and context that an input comes from or that all users are on; None if there is none."""
+    """Return the device and context of an input, or else of all users; None if there is none."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)

@@ -1,7 +1,7 @@
-"""Rebalances partitions: moves a small partition to the other side if that saves more in transfers than it costs.
+"""Moves small partitions of a graph between the host and the device if that saves more in transfers than it costs.
 
-A partition is a set of connected nodes on one side that could all run on the other. Its cost is the number of variables
-transferred at its boundary; the device's gain is the sum of `Device.weight` over its ops. A transfer costs one pass.
+A partition is a set of connected nodes on one side that could all run on the other side. It costs one elementwise pass
+for each variable transferred at its boundary. Running it on the device gains the sum of `Device.weight` over its ops.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.placement import NO_INPUT, PARTITION, Placement, is_constant
 
-#: Larger partitions stay on the device: the transfers at their boundary are a poor measure of their cost.
+#: Larger partitions stay on the device, since the transfers at the boundary do not measure their cost.
 MAX_PARTITION_NODES = 32
 
 
 def rebalance_partitions(placement: Placement) -> None:
-    """Move partitions to the other side: first partitions on the device, then partitions on the host."""
+    """Move partitions to the other side, first those on the device, then those on the host."""
     for partition in list(_partitions(placement, on_device=True)):
         if _gain(placement, partition) < _saved(placement, partition):
             for node in partition:
@@ -28,7 +28,7 @@ def rebalance_partitions(placement: Placement) -> None:
 
 
 def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
-    """Move a host partition to the device if the gain exceeds the cost of the transfers."""
+    """Move a host partition to the device if the gain exceeds the cost."""
     context_name = _context_for(placement, partition)
     if _gain(placement, partition) <= _saved(placement, partition):
         return
@@ -42,7 +42,7 @@ def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
 
 
 def _context_for(placement: Placement, partition: list[Apply]) -> ContextName:
-    """Return the context that a partition's users are in; the default context if they are in none or several."""
+    """Return the only context of a partition's users; the default context if they are in several or none."""
     contexts = {
         placement.contexts[user] for node in partition for user in placement.users(node) if user in placement.contexts
     }
@@ -86,7 +86,7 @@ def _runs_on_device(placement: Placement, node: Apply) -> bool:
 
 
 def _partitions(placement: Placement, on_device: bool) -> Iterator[list[Apply]]:
-    """Yield the small sets of connected nodes on one side that could run on the other."""
+    """Yield the small partitions on one side."""
     members = (
         set(placement.contexts)
         if on_device

@@ -1,4 +1,4 @@
-"""The placement of each node of a graph, decided before the lifted graph is built.
+"""The placement of a graph's nodes, decided before the lifted graph is built.
 
 Three passes over the nodes in topological order::
 
@@ -7,7 +7,7 @@ Three passes over the nodes in topological order::
                ops run where their results are used
     partitions small sets of nodes change sides (see ``optdb.lifters.partitioning``)
 
-Only the predicates of lifters are called. A lifter may still reject a node, which then stays on the host.
+These passes call only the predicates of lifters. A lifter may later reject a node, which then stays on the host.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Placement:
     device : Device
         The device to lift to.
     lifters : mapping
-        The lifters of each op class or instance, in the order in which they are tried.
+        The lifters of each op class or instance, in order of precedence.
     nodes : sequence of Apply
         The graph's nodes in topological order.
 
     Attributes
     ----------
     contexts, moved : dict
-        The context name of each node on the device, and of each graph input that moves there.
+        The context names of the nodes on the device, and of the graph inputs that move there.
     reasons : dict
         The reason for each node that stays on the host.
     default : str or None
@@ -67,14 +67,14 @@ class Placement:
         self._tracks_instances = any(not isinstance(key, type) for key in lifters)
         self.default = device.default_context()
         marked = filter(is_overwritten_by_user, fgraph.inputs)
-        #: The nodes that overwrite the caller's arrays because the user wrote them as in-place ops.
+        #: The in-place ops in the user's graph that overwrite the caller's arrays.
         self._in_place = {node for var in marked if not device.has(var) for node in nodes_in_place(fgraph, var)}
         self._refused: dict[tuple[str, ContextName], str | None] = {}
-        #: Maps a host variable to the reason why an input that the variable depends on could not move to the device.
+        #: Maps a host variable to the reason why one of its ancestors could not move to the device.
         self._unmoved: dict[Variable, str] = {}
 
     def make(self) -> Placement:
-        """Place all nodes; return the placement itself."""
+        """Place all nodes, and return the placement."""
         for var in self.fgraph.inputs:
             self._place_input(var)
         for node in self.nodes:
@@ -84,7 +84,7 @@ class Placement:
         return self
 
     def candidates(self, node: Apply) -> list[Lifter]:
-        """Return the lifters of a node: first the op's own lifters, then its class's."""
+        """Return the lifters of a node: those for its op, then those for the op's class."""
         of_class = self._lifters.get(type(node.op), [])
         if not self._tracks_instances:
             return of_class
@@ -94,7 +94,7 @@ class Placement:
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
-        """Return the lifters of a node from `first` on; the lifters before it have rejected the node."""
+        """Return the lifters of a node from `first` on, which the lifters before have rejected."""
         candidates = self.candidates(node)
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
@@ -204,7 +204,7 @@ class Placement:
             self._settle(node, wanted)
 
     def _wanted_in(self, node: Apply) -> Any:
-        """Return the context in which all users expect a node's outputs; `_HOST` if there is no such context."""
+        """Return the context in which all users expect a node's outputs; `_HOST` if there is none."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
             return _HOST  # device ops also take sizes and indexes on the host
@@ -223,7 +223,7 @@ class Placement:
 
 
 def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:
-    """Return the lifters by op class or instance, each list in the order of `lifters`."""
+    """Return the lifters by op class or instance, in the given order."""
     by_op: dict[Any, list[Lifter]] = {}
     for lifter in lifters:
         for op in lifter.tracks():

@@ -22,7 +22,7 @@ class NodeReport:
     op : str
         The host op.
     context_name : str or None
-        The node's context; None on the host, and for the default context without a name.
+        The node's context; None on the host, or if the default context has no name.
     lifter, reason : str or None
         The lifter that lifted the node, or why it stayed on the host.
     """
@@ -35,7 +35,7 @@ class NodeReport:
 
 @dataclass(frozen=True, repr=False)
 class LiftReport(ReportTables):
-    """The report of one lift: the device's name, all nodes except transfers, in topological order, and the seconds."""
+    """The report of one lift, with all nodes except transfers in topological order."""
 
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
@@ -81,5 +81,5 @@ def keep_report(fgraph: FunctionGraph, report: LiftReport) -> None:
 
 
 def lift_reports(fgraph: FunctionGraph) -> list[LiftReport]:
-    """Return the reports of all lifts of a graph, ordered from the first lift to the last."""
+    """Return the reports of all lifts of a graph, the earliest first."""
     return getattr(fgraph, "lift_reports", [])

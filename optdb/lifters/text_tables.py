@@ -1,4 +1,4 @@
-"""Tables of a graph's placement, for `rich` and as plain text."""
+"""Tables for `rich`, and their plain text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new_table(
 ) -> Table:
     """Return a table of `texts` columns and `numbers` columns; missing cells are empty.
 
-    At most `most` rows are shown; a last row counts the omitted ones.
+    Rows after the first `most` rows are omitted, and a last row counts them.
     """
     table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:

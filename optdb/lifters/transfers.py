@@ -1,4 +1,4 @@
-"""Transfers between host and device: one per value while a graph is lifted, and counters for one call."""
+"""Transfers between host and device: deduplication during a lift, and counters for one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _counting = threading.local()
 
 @contextmanager
 def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
-    """Create each transfer only once in this thread until the block exits; yield the results by key."""
+    """Create each transfer only once in this thread until the block exits; yield the transferred variables by key."""
     outer = getattr(_lifting, "made", None)
     _lifting.made = {}
     try:
@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the variable of the transfer `key` (variable, destination) in this lift; make it if there is none."""
+    """Return the result of the transfer `key` (variable, destination) in this lift; make it if there is none."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()
@@ -36,7 +36,7 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
 
 @dataclass
 class Traffic:
-    """The numbers and bytes of transfers in one call, by the name of the transfer op."""
+    """The number and bytes of transfers in one call, by the name of the transfer op."""
 
     transfers: Counter[str] = field(default_factory=Counter)
     nbytes: Counter[str] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ def count_transfers() -> Iterator[Traffic]:
 
 
 def record_transfer(op: object, nbytes: int) -> None:
-    """Record the transfer of `nbytes` bytes by a transfer op, or by the description of an array."""
+    """Record a transfer of `nbytes` bytes under the name of a transfer op or a description of the array."""
     traffic = getattr(_counting, "traffic", None)
     if traffic is not None:
         name = op if isinstance(op, str) else type(op).__name__
