@@ -11,8 +11,7 @@
                    the equal op, or the new one
 
 `install` enables sharing for all op classes of Theano and of other libraries, including classes defined later. Ops of
-classes derived from :class:`SingletonOp` are always shared. Equality first compares identity, and the hash of a shared
-op is computed once (``optdb.host.api.identity``).
+classes derived from :class:`SingletonOp` are always shared.
 """
 
 from __future__ import annotations

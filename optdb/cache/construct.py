@@ -1,7 +1,7 @@
 """Construction of ops through the store.
 
-The constructor makes a new op; if the store has an equal op, that op is returned. A few classes are constructed most
-often, and only store their arguments: for plain arguments, the arguments are the key (`_call_key`), and no op is built.
+The constructor makes a new op; if the store has an equal op, that op is returned. The most frequently constructed
+classes only store their arguments. If these are plain values, they are the key (`_call_key`), and no op is built.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor's call, which contains ids of ops; None if the arguments have no key."""
+    """Return a hashable key of a constructor's call, in which ops are ids; None if an argument is not plain."""
     if not is_repeatable(cls):
         return None
     try:

@@ -1,8 +1,8 @@
 """Converts values to keys that are equal if the values are equal in type and in content.
 
-For Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from itself, a dtype equals its name, and a list has no
-hash. Functions are equal if they have the same code, globals and defaults, and neither closures nor attributes. Values
-whose class does not define equality are compared by identity.
+In Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from itself, a dtype equals its name, and a list has no
+hash. Keys do not have these properties. Functions have equal keys if they have the same code, globals and defaults, and
+neither closures nor attributes. Values whose class does not define equality are compared by identity.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
 
-#: Larger arrays are compared by identity, since their contents would be stored in the key.
+#: Larger arrays are compared by identity, so that keys do not hold their contents.
 LARGEST_ARRAY = 4096  # bytes
 
 _ITSELF = frozenset({str, bytes, type(None), type(Ellipsis), type(NotImplemented)})
@@ -24,7 +24,7 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray)
 
 
 class Unhashable(TypeError):
-    """A value is mutable, but a key requires an immutable value."""
+    """Raised for a mutable value, because a key requires an immutable one."""
 
 
 class Same:
@@ -54,7 +54,7 @@ class Freezer:
         Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. Otherwise they
         raise Unhashable.
     special : callable, optional
-        Called with each value that is not plain; returns its key, or None to let the Freezer make it.
+        Called with each value that is not plain. Returns its key, or None to use the Freezer's own.
     """
 
     def __init__(self, changing: bool = False, special: Callable[[Any], Any] | None = None) -> None:

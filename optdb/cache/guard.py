@@ -1,7 +1,7 @@
-"""Detects changes to the defining attributes of shared ops: props, and the other attributes in an op's key.
+"""Detects changes to the defining attributes of shared ops, which are the attributes in an op's key.
 
-Theano allows such changes, so the guard makes the change, drops the op from the store, and warns. If the op was also
-returned in place of a copy, the guard refuses. Under ``python -O`` there is no guard.
+Theano allows such changes, so the guard makes the change, drops the op from the store, and warns. If `copy` has
+returned the op instead of a copy, the guard refuses the change. Under ``python -O`` there is no guard.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MISSING = _Missing()
 
 
 class SharedOpChanged(RuntimeWarning):
-    """A defining attribute of a shared op was changed, which affects every graph with this op."""
+    """Warns that a defining attribute of a shared op was changed, which affects every graph with this op."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
     """Set an attribute of `op`; if that changes a defining attribute of a shared op, drop the op and warn.
 
-    If the op was also returned for copies of it, the warning is raised as an error.
+    If `copy` has returned the op instead of a copy, raise the warning as an error.
     """
     _check(op, name, value)
     object.__setattr__(op, name, value)
@@ -57,7 +57,7 @@ def _check(op: Any, name: str, value: Any) -> None:
 
 
 def _says_nothing(name: str, before: Any, value: Any) -> bool:
-    """Return whether the change only sets a missing map to an empty map, as printing a Scan does."""
+    """Return whether the change only adds an empty map, as printing a Scan does."""
     return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 

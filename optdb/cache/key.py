@@ -1,7 +1,7 @@
-"""The key of an op: its class and its defining values, combined into one hashable value.
+"""The key of an op: a hashable value made of its class and its defining values.
 
-A shared op that is part of another op's definition is compared by identity. The key of an inner graph numbers nodes in
-topological order and inputs by their index, and is equal for graphs of the same structure.
+If an op's definition contains a shared op, the key contains that op's identity. The key of an inner graph refers to
+nodes by their numbers in topological order, so it is equal for graphs of the same structure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.host.api.graph import Constant, PureOp, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph, computed only when it is compared with the key of a graph that has the same hint."""
+    """The key of a graph; computed when it is first compared with a key that has the same hint."""
 
     __slots__ = ("_frozen", "_graph", "_key")
 
@@ -42,7 +42,7 @@ class GraphKey:
         return bool(self.whole() == other.whole())
 
     def whole(self) -> Any:
-        """Return the complete key, computed on first use."""
+        """Return the complete key."""
         if self._key is None:
             self._key = _graph_key(self._graph.inputs, self._graph.outputs, self._frozen)
         return self._key
@@ -53,7 +53,7 @@ def _constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
 
 
 def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: Callable[[Any], Any]) -> Any:
-    """Return a hashable key of a graph: types of the inputs, one entry per node, and the outputs' sources.
+    """Return a hashable key of a graph: the types of inputs, an entry for each node, and the sources of outputs.
 
     Constants are compared by value, and other variables without an owner by identity.
     """
@@ -76,7 +76,7 @@ def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: 
 
 
 class Unshareable(Exception):
-    """An op that cannot be shared; the message says why."""
+    """Raised for an op that cannot be shared; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Key:
 
 
 class Keys:
-    """Makes the keys of ops; `shared` returns the shared op that is equal to an op, or None."""
+    """Makes the keys of ops. `shared` maps an op to the equal shared op, or to None."""
 
     def __init__(self, shared: Callable[[PureOp], PureOp | None]) -> None:
         self._shared = shared

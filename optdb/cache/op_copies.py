@@ -1,6 +1,6 @@
 """Makes copying and unpickling of a shared op return the shared op.
 
-Theano can load the pickles without optdb: they contain the op as Theano pickles it, inside a call of ``copy.copy``,
+Theano can load the pickles without optdb. A pickle contains the op as Theano pickles it and a call of ``copy.copy``,
 which returns the shared op if the cache is installed. Other unpickled ops are replaced when they become part of a node.
 """
 
@@ -20,7 +20,7 @@ from optdb.host.api.patching import Patch, Wrapper
 def unshared_copy(op: PureOp) -> PureOp:
     """Return an unshared copy of an op that can be modified.
 
-    When the copy becomes part of a node, it is replaced by the shared op that is equal to it.
+    When the copy becomes part of a node, it is replaced by the equal shared op.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # It contains no op; wrapping it in a copy would recurse forever.
+    # It contains no op to share, and a call of `copy` would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)
@@ -77,7 +77,7 @@ def _restore_node(self: Apply, state: dict[str, Any]) -> None:
 
 
 def copy_patches() -> list[Patch]:
-    """Return the patches that prevent copies of shared ops."""
+    """Return the patches that make copies of shared ops return the ops themselves."""
     return [
         Patch(PureOp, "__copy__", copy_of_shared, "copying a shared op returns the op itself"),
         Patch(PureOp, "__deepcopy__", copy_of_shared, "copying a shared op returns the op itself"),

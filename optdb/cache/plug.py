@@ -32,7 +32,7 @@ _installed = threading.Event()
 
 
 def install() -> Switch:
-    """Make the constructors of all op classes return the existing equal op.
+    """Make the constructors of all op classes return an existing equal op.
 
     Ops that are attributes of modules, like ``theano.tensor.add``, become the shared ops.
 
@@ -88,7 +88,7 @@ def is_installed() -> bool:
 
 
 def stats() -> Stats:
-    """Return how often constructors returned shared ops, and why other ops were not shared.
+    """Return counters of shared ops, and of the ops that were not shared, with reasons.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """SingletonOp, for ops that are always shared, and the metaclasses of shared ops.
 
-While the cache is installed, `SharingMeta` replaces the metaclass of all op classes, and the base class of metaclasses
-derived from it. Patching ``MetaObject.__call__`` would also slow down the creation of variables and nodes.
+While the cache is installed, `SharingMeta` replaces the host's metaclass in all op classes and in the bases of derived
+metaclasses. Patching ``MetaObject.__call__`` would also slow down the creation of variables and nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SharingMeta(MetaObject):
 
 
 class SingletonMeta(SharingMeta):
-    """Metaclass of :class:`SingletonOp`: sharing is permanent, and hashes are cached."""
+    """Metaclass of :class:`SingletonOp`, whose ops are always shared and cache their hashes."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:  # noqa: N805
         super().__init__(name, bases, namespace)
@@ -44,9 +44,8 @@ def _restore(cls: type, state: Any) -> Any:
 class SingletonOp(Op, metaclass=SingletonMeta):
     """An op with one object for each set of values of ``__props__``.
 
-    Subclasses declare ``__props__`` and set them in ``__init__``, like any op of
-    Theano; equality and hash follow from them. Ops that differ in other attributes that a constructor sets are also
-    different objects.
+    Subclasses declare ``__props__`` and set them in ``__init__``, like any Theano op. Two ops are the same object only
+    if all other attributes that the constructor sets are also equal.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def share_all_classes() -> None:
 
 
 def restore_all_classes() -> None:
-    """Restore the host's metaclass; :class:`~optdb.cache.SingletonOp` keeps its own."""
+    """Restore the host's metaclass, except for :class:`~optdb.cache.SingletonOp`."""
     _exchange(SharingMeta, MetaObject)
 
 
@@ -103,7 +102,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
-    """Change the base of a metaclass that is defined while the cache is installed."""
+    """Base a metaclass that is defined while the cache is installed on `SharingMeta`."""
     super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)

@@ -17,9 +17,9 @@ def _name(cls: type) -> str:
 
 
 class Counts:
-    """Counters of a store, with the constructions that returned a shared op, and the ops that became shared.
+    """The counters of a store.
 
-    Concurrent threads may lose a count; the sharing itself is exact.
+    Concurrent threads may lose counts, but not the sharing of an op.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Counts:
         self._refused[_name(cls), reason] += 1
 
     def add_difference(self, cls: type, attributes: tuple[str, ...]) -> None:
-        """Count an op that has the same props as another op, but differs from it in other attributes."""
+        """Count an op that has the props of another op but differs in other attributes."""
         self._different[_name(cls), attributes] += 1
 
     def report(self, installed: bool, alive: int) -> Stats:
@@ -58,8 +58,7 @@ class Stats(ReportTables):
     uncached : dict
         The number of ops that were not shared, by ``(class, reason)``.
     kept_apart : dict
-        The number of ops that have the props of another op and differ from it in other
-        attributes, by ``(class, attributes)``.
+        The number of ops that have the props of another op but differ in other attributes, by ``(class, attributes)``.
     """
 
     installed: bool

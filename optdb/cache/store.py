@@ -1,7 +1,7 @@
-"""The store of shared ops, which represents equal ops by a single object while that object is in use.
+"""The store of shared ops, in which each op represents all equal ops while it is in use.
 
-The store holds weak references, and lookups take no lock. An op may be collected at any moment, even while its thread
-holds the lock, so dead entries are removed when the next op is added.
+The store holds weak references, and lookups take no lock. An op may be collected while the current thread holds the
+lock, so dead entries are removed only when the next op is added.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SharedOpRef(weakref.ref[PureOp]):
     key : Key
         The op's key at the time it was shared.
     calls : list
-        Keys of the calls that are known to return this op, see :mod:`optdb.cache.construct`.
+        Keys of the constructor calls that return this op; see :mod:`optdb.cache.construct`.
     stands_for_copies : bool
-        Whether the op was returned in place of a copy of it.
+        Whether `copy` has returned the op instead of a copy.
     """
 
     __slots__ = ("calls", "key", "op_id", "stands_for_copies")
@@ -53,9 +53,10 @@ class Store:
     Attributes
     ----------
     counts : Counts
-        Counters of lookups and their outcomes.
+        The counters of the store.
     calls : dict
-        Maps the key of a constructor's call to ``(entry, arguments)``; the arguments keep the ids in the key valid.
+        Maps the key of a constructor's call to ``(entry, arguments)``. The reference to the arguments keeps the ids in
+        the key valid.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: Maps each class and its props to one op, to find the attributes in which later ops differ from this op.
+        #: Maps a class and its props to one op, to find the attributes in which later ops differ.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
         # Not module globals, because ops are also collected while the interpreter tears down modules.
@@ -83,7 +84,7 @@ class Store:
                 yield op
 
     def entry(self, op: PureOp) -> SharedOpRef | None:
-        """Return the entry of an op if this object itself is shared; None otherwise."""
+        """Return the entry of an op; None if the op is not shared."""
         return self._by_id.get(id(op))
 
     def find(self, op: PureOp) -> PureOp | None:
@@ -96,7 +97,7 @@ class Store:
             return None
 
     def share(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`, or `op` if it is the first or cannot be shared."""
+        """Return the shared op that is equal to `op`, or `op` itself, which is then shared if possible."""
         if id(op) in self._by_id:
             return op
         try:
@@ -110,7 +111,7 @@ class Store:
         return shared
 
     def adopt(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`, which no constructor made; unlike `share`, count no refusal."""
+        """Do the same as `share`, but count nothing: no constructor made `op`."""
         if id(op) in self._by_id:
             return op
         try:
@@ -164,7 +165,7 @@ class Store:
         return op
 
     def _compare_with_likeness(self, entry: SharedOpRef) -> None:
-        """Count an op that has the same props as another op but different other attributes."""
+        """Count the op if an earlier op has the same props but other attributes differ."""
         key = entry.key
         if not has_props(key.declared[0]):
             return
