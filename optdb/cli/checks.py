@@ -1,7 +1,7 @@
 """The checks of ``python -m optdb doctor``, and how their results are printed.
 
-Each check returns its finding, or raises `CheckFailed` with the problem and the cure. `CHECKS` lists a check after
-those that it depends on, because the remaining checks are skipped after the first fatal failure.
+Each check returns its finding, or raises `CheckFailed` with the problem and the cure. In `CHECKS`, each check follows
+the checks that it depends on, because a fatal failure skips the remaining checks.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from optdb.user_cache import cache_dir
 
 
 class CheckFailed(Exception):
-    """A check failed; the finding is the problem, and the cure is the remedy for the user.
+    """Raised if a check fails; the finding is the problem, and the cure is the remedy for the user.
 
-    If it is not `fatal`, Theano works, but slowly. If it is `optional`, everything else works without it. The `mark` is
-    one of `STYLES`, if `fatal` and `optional` do not determine it.
+    If it is not `fatal`, Theano works, but slowly. If it is `optional`, only the checked feature is affected. The
+    `mark` is one of `STYLES`; by default, `fatal` and `optional` determine it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check: a mark of `STYLES`, and prose with lines that users copy (`optdb.cli.terminal`)."""
+    """The result of a check: a mark of `STYLES`, and text that may contain lines for copying (`optdb.cli.terminal`)."""
 
     name: str
     mark: str
@@ -55,7 +55,7 @@ class CheckResult:
 
 def report(checks: Mapping[str, Callable[[], str]]) -> int:
     """Run checks, print their results, and return the exit status: 0 if all required parts work, 1 otherwise."""
-    # Collect all results before printing them, because progress is shown in the line where the next result would begin.
+    # Collect all results before printing them, because the progress display uses the next line.
     results = list(_with_progress(_results(checks)))
     console = Console()
     console.print("optdb: what works here\n", style="bold")
@@ -79,7 +79,7 @@ _MARKS = max(map(len, STYLES))
 
 
 def _with_progress(results: Iterator[CheckResult | str]) -> Iterator[CheckResult]:
-    """Yield the results, and show the running check on standard error, because checks that compile C code take long."""
+    """Yield the results, and show the running check on standard error."""
     console = Console(stderr=True)
     if not console.is_terminal:
         print_text(console, "optdb: checking the installation; the first check compiles code for up to a minute")
@@ -113,12 +113,12 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
             stop = True
 
 
-#: The number of characters of a value that fit beside its name in 80 columns.
+#: The maximum length of a value that fits beside its name in 80 columns.
 _BESIDE_NAME = 55
 
 
 def _unwrapped(value: str) -> str:
-    """Return a command or options with paths as one line; a long line is below the name, because users copy it."""
+    """Return a command or options as one line for copying; a long one goes below the name."""
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 
@@ -139,7 +139,7 @@ def _requirement(requirement: support.Requirement) -> Callable[[], str]:
 
 
 def _pip() -> str:
-    """Compare this Python with the Python of the command ``pip``, with which users install missing packages."""
+    """Check that the command ``pip`` installs packages for this Python."""
     command = Path(sys.executable).with_name("pip")
     if not command.exists():
         return "not in this environment"
@@ -191,7 +191,7 @@ _NAME_CACHE = f"name another folder:\n{verbatim('export XDG_CACHE_HOME=FOLDER')}
 
 
 def _libraries() -> str:
-    """List the installed libraries on top of Theano, and say whether their versions are translated."""
+    """List the installed libraries that use Theano, and whether optdb translates their versions."""
     installed = [library for library in libraries.LIBRARIES if library.installed()]
     if not installed:
         names = ", ".join(library.distribution for library in libraries.LIBRARIES)

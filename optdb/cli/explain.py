@@ -1,4 +1,4 @@
-"""Runs a script, then reports where and why the ops of each compiled function run."""
+"""Runs a script, then reports where the ops of each compiled function run, and why."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def explain_script(
     pictures: Path | None = None,
     html: Path | None = None,
 ) -> None:
-    """Run a script as `launch` does, and print the placement of its functions, even if it fails.
+    """Run a script as `launch` does, and print the placement of its functions' ops, even if it fails.
 
-    `pictures` is a folder for drawings of graphs: SVG, or Graphviz's text format if its program is missing. `html` is a
-    file for a page. Raise ClickException, without running the script, if one of them cannot be written.
+    `pictures` is a folder for drawings of graphs, as SVG, or in Graphviz's text format if its program is missing.
+    `html` is a file for a page. If one of them cannot be written, raise ClickException before running the script.
     """
     from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
-    # Use absolute paths from now on, because the script may change the working directory; print the paths as given.
+    # Use absolute paths, because the script may change the working directory, but print the paths as given.
     folder = None if pictures is None else pictures.absolute()
-    # Fail early if the report cannot be written, because the script may run for long.
+    # Fail early if the report cannot be written, because the script may run for a long time.
     for written in filter(None, (html and html.parent, pictures)):
         _check(written)
     with _page(html, target):  # prints the page's name after the report, where users see it
@@ -63,7 +63,7 @@ def _check(folder: Path) -> None:
 
 @contextmanager
 def _page(path: Path | None, title: str) -> Iterator[None]:
-    """Observe the functions compiled in the block, and write a page about them at the end, even if the script fails."""
+    """Observe the functions compiled in the block, and write a page about them when it exits, even with an error."""
     if path is None:
         yield
         return
@@ -82,7 +82,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw them as pictures in a folder, which is printed under the name `pictures`."""
+    """Print explanations, and draw them into a folder, whose printed name is `pictures`."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

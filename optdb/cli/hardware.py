@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(profiles: bool = False) -> int:
-    """Try all devices, print a table and, if asked, their profiles; return the exit status: 0 if a device works."""
+    """Try all devices; print a table and optionally their profiles. Return the exit status: 0 if a device works."""
     from optdb.runtime.errors import DeviceError
 
     try:
@@ -35,7 +35,7 @@ def report(profiles: bool = False) -> int:
 
 
 def _profile_table(row: DeviceInfo) -> Table:
-    """Return a table of the fields of a device's profile, and of its quirks with their reasons."""
+    """Return a table of a device's profile and its quirks, with reasons."""
     profile = row.profile
     table = Table("property", title=f"{row.spec}: {profile.name}", title_justify="left")
     table.add_column("value", overflow="fold")

@@ -1,4 +1,4 @@
-"""Writes the records of `observe` about a script's functions to one HTML file, which needs no network.
+"""Writes the records of `observe` about a script's functions to one self-contained HTML file.
 
 The file is a template (``report.html``) with the data filled in as JSON.
 """
@@ -23,7 +23,7 @@ __all__ = ["document_of", "write_html"]
 
 #: The placeholder for the data in the template.
 DATA = "/*DATA*/null"
-#: The largest number of nodes that a browser draws quickly. The tables count all nodes.
+#: Larger graphs are not drawn, because browsers would be slow. The tables count all nodes.
 MAX_DRAWN_NODES = 3000
 #: The maximum length of an op's name in its box, in characters.
 MAX_LABEL_CHARS = 26
@@ -31,22 +31,22 @@ MAX_LABEL_CHARS = 26
 MAX_TIMED_NODES = 40
 #: The maximum number of bars in the memory chart.
 MAX_MEMORY_BARS = 600
-#: The number of sweeps that improve the order of nodes within layers; sweeps alternate between down and up.
+#: The number of sweeps, alternately down and up, that order the nodes within layers.
 LAYOUT_SWEEPS = 4
 
 
 def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) -> None:
-    """Write a page with this title about functions, in the order in which they were compiled."""
+    """Write a page about functions, in the order in which they were compiled."""
     template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
     data = json.dumps(document_of(functions, title), separators=(",", ":"))
-    # Escape the data, so that nothing in it can close the script element.
+    # Escape the data, so that it cannot close the script element.
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(template.replace(DATA, data), encoding="utf-8")
 
 
 def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, Any]:
-    """Return the page's data in types that JSON can represent."""
+    """Return the page's data as a document for JSON."""
     compiled = [seen for seen in functions if seen.function is not None]
     return {
         "title": title,
@@ -58,7 +58,7 @@ def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, 
 
 def _function(seen: ObservedFunction) -> dict[str, Any]:
     profile = seen.profile
-    # The executed graph; on a device it may differ from Theano's.
+    # The executed graph, which may differ from Theano's graph.
     explanation = explain(seen.function)
     after = snapshot(explanation.graph.outputs)
     return {
@@ -79,7 +79,7 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
 
 
 def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[str, Any]:
-    """Return a graph's nodes with their positions in the drawing; no nodes if there are too many to draw."""
+    """Return a graph's nodes with their positions in the drawing; empty if there are too many to draw."""
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
@@ -115,7 +115,7 @@ def _short(op: str) -> str:
 
 
 def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
-    """Return the work of each rewriter in each of the engine's phases, the most successful rewriter first."""
+    """Return the statistics of each rewriter in each of the engine's phases, the most often applied rewriter first."""
     rows: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for rule in run.rules:
@@ -138,7 +138,7 @@ def _lift(report: LiftReport) -> dict[str, Any]:
 
 
 def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
-    """Return the parts of compilation (phases, compilers, loading, linking) with their seconds, the longest first."""
+    """Return the seconds of each part of the compilation, the longest first."""
     phases = seen.phases()
     rest = seen.profile.optimizer_time - sum(seconds for _, seconds in phases)
     optimizing = [(f"optimizer: {name}", seconds) for name, seconds in phases]
@@ -147,11 +147,11 @@ def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
 
 
 def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
-    """Return the bytes that are live at each node, and the totals of a call."""
+    """Return the live bytes at each node, and the totals of a call."""
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
-    # If there are too many nodes to draw, neighbouring nodes share a bar, which shows the largest number of bytes.
+    # If there are too many nodes, neighbours share a bar, which shows their maximum.
     group = -(-len(steps) // MAX_MEMORY_BARS) or 1
     bars = [max(enumerate(steps[i : i + group], i), key=lambda item: item[1][1]) for i in range(0, len(steps), group)]
     return {
@@ -171,7 +171,7 @@ def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
 
 
 def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, Any]]:
-    """Return the nodes that took the most time, with their shares of the total."""
+    """Return the slowest nodes, with their shares of the total time."""
     times = seen.node_times()
     total = sum(seconds for seconds, _ in times.values()) or 1.0
     lines = {node.node: node.line for node in after.nodes}
@@ -190,10 +190,10 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 
 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Return where to draw each node: its position in its layer, counted from the middle, and the layer.
+    """Return each node's position in its layer, counted from the middle, and its layer.
 
-    The nodes of a layer are ordered by the mean position of their inputs, then of their users, alternately, which keeps
-    edges short (the barycentre heuristic). `inputs` has, for each node, the earlier nodes that it uses.
+    The nodes of a layer are ordered alternately by the mean position of their inputs and of their users, which keeps
+    edges short (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes that it uses.
     """
     layers = _layers(inputs)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
@@ -214,7 +214,7 @@ def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
 
 
 def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """Return each node's layer, which is one below the lowest layer of its inputs."""
+    """Return each node's layer, the one below the lowest layer of its inputs."""
     depth: list[int] = []
     for used in inputs:
         depth.append(1 + max((depth[number] for number in used), default=-1))
@@ -222,7 +222,7 @@ def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
     for node, used in enumerate(inputs):
         for number in used:
             first_user[number] = min(first_user[number], depth[node])
-    # An input of the graph is drawn right above its first user: edges from the top to all layers would be unreadable.
+    # A graph input is drawn right above its first user, because edges from the top to all layers would be unreadable.
     return [depth[n] if used or first_user[n] == len(inputs) else first_user[n] - 1 for n, used in enumerate(inputs)]
 
 

@@ -36,7 +36,7 @@ def report(clear: bool = False) -> int:
 
 
 def folder() -> Binaries:
-    """Return the cache folder that Theano's flags name; if Theano is not installed, the default folder."""
+    """Return the cache folder: from Theano's flags if Theano is installed, else the default folder."""
     from optdb.host import import_host
     from optdb.host.theano.importing import support
 

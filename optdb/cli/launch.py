@@ -1,8 +1,8 @@
 """Runs an unmodified script or module as python itself would.
 
-The script's exceptions propagate to the interpreter; only the frames above the script are removed from the printed
-traceback. For a mistake in a flag or in a device's name (`USER_ERRORS`), only the script's own frames are printed,
-because the message names the cure.
+The script's exceptions propagate to the interpreter. The printed traceback omits the frames above the script. For a
+mistake in a flag or in a device's name (`USER_ERRORS`), it shows only the script's own frames, because the message
+names the cure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.errors import DeviceError
 #: Errors in the user's settings or installation; frames inside Theano and optdb do not help to correct them.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
-#: The traceback of a `USER_ERRORS` error ends before the first frame in one of these folders.
+#: The traceback of a `USER_ERRORS` error ends before the first frame in these folders.
 _INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano"))
 
 
@@ -52,7 +52,7 @@ def _launch_script(target: str, args: Sequence[str]) -> None:
     _execute(lambda: _run_source(source, path, main))
 
 
-# The function that python itself calls for "-m" and for a folder; it executes in sys.modules["__main__"].
+# The function that python itself calls for "-m" and for a folder.
 _run_module = runpy._run_module_as_main  # type: ignore[attr-defined]  # private: its hints leave it out
 
 
@@ -61,7 +61,7 @@ def _run_source(source: bytes, path: str, main: ModuleType) -> None:
 
 
 def _set_up(path: str, argv: list[str]) -> ModuleType:
-    """Install a new ``__main__`` module, in which pickle and multiprocessing look up names."""
+    """Install a new ``__main__`` module, because pickle and multiprocessing look up names in it."""
     main = ModuleType("__main__")
     main.__annotations__ = {}
     vars(main)["__builtins__"] = sys.modules["builtins"]
@@ -74,11 +74,11 @@ def _set_up(path: str, argv: list[str]) -> ModuleType:
 
 
 def _execute(action: Callable[[], None]) -> None:
-    """Run the action; if it raises, the traceback is printed without the frames above it."""
+    """Run the action; if it raises, print the traceback without the frames above it."""
     try:
         action()
     except BaseException:
-        # The script may have set its own hook; in that case, it is called.
+        # Call the script's own hook if it has set one.
         sys.excepthook = _from_script_on(sys.excepthook)
         raise
 
@@ -97,12 +97,12 @@ def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
 
 
 def _is_standard(excepthook: Callable[..., object]) -> bool:
-    """Return whether the hook is Python's own hook, or Theano's extension of it."""
+    """Return whether the hook is Python's own or Theano's extension of it."""
     return excepthook is sys.__excepthook__ or getattr(excepthook, "__module__", "").startswith("theano.")
 
 
 def _print_briefly(error: BaseException, tb: TracebackType | None) -> None:
-    """Print an error and its frames down to the call of Theano or optdb in the script."""
+    """Print an error and its frames in the script."""
     frames = list(itertools.takewhile(lambda frame: not _is_internal(frame.filename), traceback.extract_tb(tb)))
     if frames:
         print("Traceback (most recent call last):", file=sys.stderr)
@@ -115,7 +115,7 @@ def _is_internal(path: str) -> bool:
 
 
 def _below(tb: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback below the last frame of this module."""
+    """Return the part of a traceback that follows the last frame of this module."""
     below = tb
     while tb is not None:
         if tb.tb_frame.f_globals is globals():
@@ -125,7 +125,7 @@ def _below(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _absolute(path: str) -> str:
-    """Make a path absolute as python does, which does not resolve "./" and ".."."""
+    """Make a path absolute without resolving "./" and "..", as python does."""
     return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
 
 

@@ -14,14 +14,14 @@ from optdb.host.theano.importing import support
 if TYPE_CHECKING:
     from optdb.host.api.patching import Patch, PatchGroup
 
-#: The maximum number of printed names with the same reason: equality is replaced for about a thousand op classes.
+#: The maximum number of names printed for one reason, such as the equality of about a thousand op classes.
 _MOST_NAMES = 12
 
 
 def report_patches() -> int:
-    """Print the patches of each group with reasons, when they are in force, and how to undo them; return 0.
+    """Print the patches of each group: the reasons, when they apply, and how to undo them. Return 0.
 
-    The engine serves one host per process: if Theano is installed, the patches are those of Theano.
+    The engine works with one host per process. If Theano is installed, the patches are those of Theano.
     """
     if support.found("Theano") is None and is_installed():
         _turn_on_for_pytensor()
@@ -37,7 +37,7 @@ def report_patches() -> int:
 
 
 def _turn_on_for_theano() -> None:
-    """Import the modules that have patches, and install patches that are otherwise installed on first use."""
+    """Import the modules that have patches, and install the patches that wait for their first use."""
     import optdb
     import optdb.cache
     from optdb.host.theano.functions import sharing
@@ -51,7 +51,7 @@ def _turn_on_for_theano() -> None:
 
 
 def _turn_on_for_pytensor() -> None:
-    """Import the modules that have patches for PyTensor, and install them."""
+    """Import the modules that have patches for PyTensor, and install the patches."""
     import optdb.pytensor
 
     optdb.pytensor.enable()

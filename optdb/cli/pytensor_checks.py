@@ -1,4 +1,4 @@
-"""The checks of ``python -m optdb doctor`` for PyTensor, and the choice of the checks for the installed hosts."""
+"""The checks of ``python -m optdb doctor`` for PyTensor, and the choice of checks for the installed hosts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _nutpie() -> str:
 
 
 def _package(name: str, lowest: str, below: str, purpose: str) -> str:
-    """Return the version of an optional package, after importing it."""
+    """Import an optional package, and return its version."""
     version = support.found(name)
     install = f"python -m pip install 'optdb[{name}]'"
     cure = f"{purpose}:\n{verbatim(install)}"
@@ -62,7 +62,7 @@ def _package(name: str, lowest: str, below: str, purpose: str) -> str:
 
 
 def _default_mode() -> str:
-    """Return the name of the compiler that PyTensor uses for functions in modes other than OPENCL."""
+    """Return the name of the compiler that PyTensor's default mode uses."""
     from pytensor.configdefaults import config
 
     version = support.found("numba")
@@ -77,7 +77,7 @@ def _default_mode() -> str:
 
 
 def _opencl() -> str:
-    """List the devices; without a device, mode OPENCL does not work, but `optdb.pytensor.enable` does."""
+    """List the devices. Mode OPENCL needs one; `optdb.pytensor.enable` does not."""
     try:
         return checks._opencl()
     except CheckFailed as failure:
@@ -99,7 +99,7 @@ def _mode() -> str:
 
 
 def _beside_theano() -> str:
-    """Run all checks for mode OPENCL as one optional check, because Theano works without this mode."""
+    """Run all checks for mode OPENCL as one check, which is optional if Theano is installed."""
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:
@@ -108,9 +108,9 @@ def _beside_theano() -> str:
         raise CheckFailed("no device", "to use PyTensor: see the row OpenCL", optional=True) from error
 
 
-#: The checks for PyTensor if Theano is also installed, which follow the checks for Theano.
+#: The checks that follow the checks for Theano if PyTensor is also installed.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if Theano is not installed. Checks before OpenCL need no device; later ones are skipped without one.
+#: The checks if only PyTensor is installed. The checks after OpenCL need a device.
 ALONE: dict[str, Callable[[], str]] = {
     "pip": checks._pip,
     "Python": _python,
@@ -126,7 +126,7 @@ ALONE: dict[str, Callable[[], str]] = {
 
 
 def chosen_checks() -> dict[str, Callable[[], str]]:
-    """Return the checks for the installed hosts, Theano and PyTensor; if there is none, those for Theano."""
+    """Return the checks for the installed hosts, Theano and PyTensor; the checks for Theano if there is none."""
     if not is_installed():
         return checks.CHECKS
     return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}

@@ -1,4 +1,4 @@
-"""Text for terminals: prose is wrapped between words but not within code, and lines for copying are printed whole.
+"""Text for terminals: prose is wrapped between words but not within code; lines for copying are not wrapped.
 
 A line that begins with `VERBATIM` is a command or a path. Any other line is prose.
 """
@@ -16,7 +16,7 @@ __all__ = ["print_text", "verbatim"]
 
 #: The prefix of lines that are printed unchanged, regardless of length.
 VERBATIM = "    "
-#: Matches code in prose. While lines are wrapped, a placeholder stands for each space in code.
+#: Matches code in prose, in which a placeholder replaces each space while lines are wrapped.
 _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 
@@ -30,8 +30,8 @@ def print_text(
 ) -> None:
     """Print lines of prose, wrapped to the console's width, and verbatim lines.
 
-    The first line starts with `head`, whose words may have `styles`, such as ``{"fails": "red"}``. Further lines of
-    prose are indented.
+    The first line starts with `head`. Its words may have `styles`, such as ``{"fails": "red"}``. Further lines of prose
+    are indented.
     """
     for number, line in enumerate(_lines(text, console.width, head, " " * indent)):
         shown = Text(line)
