@@ -17,10 +17,11 @@ __all__ = ["axes_of", "bound", "parts_of"]
 
 
 def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
-    """Return the axis along which each argument is split: axis 0, unless `axes` says otherwise; scalars are not split.
+    """Return the axis along which each argument is split: by default axis 0, or None for scalars.
 
     `axes` maps an argument's variable or name to an axis, or to None to send the whole argument to all workers. Raise
-    KeyError if there is no such argument, and ValueError if it has no such axis or if no argument is split.
+    KeyError for an unknown argument, and ValueError for an axis that an argument does not have or if no argument is
+    split.
     """
     given = dict(axes or {})
     chosen: dict[Variable, int] = {}
@@ -48,7 +49,7 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
 
 
 def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the values of a call's arguments, each converted by its type; raise TypeError for wrong arguments."""
+    """Return the converted values of a call's arguments; raise TypeError for wrong arguments."""
     if len(args) > len(arguments):
         raise TypeError(f"the function takes {len(arguments)} arguments, but {len(args)} were given")
     rest = dict(kwargs)

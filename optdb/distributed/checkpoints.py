@@ -1,4 +1,4 @@
-"""Checkpoint files, which contain the state and are written atomically."""
+"""Checkpoint files of the training state, which are written atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PREFIX, _SUFFIX = "state-", ".npz"
 
 
 def check_folder(folder: Path) -> None:
-    """Create a folder for checkpoints before training; raise OSError if it cannot be written."""
+    """Create a folder for checkpoints; raise OSError if it cannot be written."""
     with _naming_the_cure(folder):
         files.check_folder(folder)
 
@@ -37,7 +37,7 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 
 
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
-    """Write the state after `steps` steps to a folder with at most `KEPT` files; raise OSError if that fails."""
+    """Write the state after `steps` steps to a folder, which keeps at most `KEPT` files; raise OSError on failure."""
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
     buffer = io.BytesIO()
     np.savez(buffer, steps=np.int64(steps), names=np.array([str(var.name) for var in shared]), **arrays)
@@ -55,7 +55,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
-    """Return the state in a file and the number of steps that the state includes.
+    """Return the state in a file, and the number of steps after which it was saved.
 
     The states of random generators are unpickled, so load only your own files. Raise ValueError if the file contains
     the state of a different function.

@@ -1,4 +1,4 @@
-"""Attempts by a dask cluster's workers to prepare a step (`StepAttempts`).
+"""Attempts to prepare a step on the workers of a dask cluster (`StepAttempts`).
 
 The client sends each worker its part of the batch. Meanwhile a dask task runs on each worker, so that dask counts the
 worker as busy.
@@ -22,12 +22,12 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: The client waits these seconds longer than a worker, which can thus report which other worker did not answer.
+#: Seconds by which the client waits longer than a worker, so that the worker can report who did not answer.
 GRACE_S = 5.0
 
 
 class StepFault(Exception):
-    """Workers have died or have not answered, so the step must be repeated without them."""
+    """Raised if workers have died or have not answered; the step must be repeated without them."""
 
     def __init__(self, lost: dict[str, str]) -> None:
         super().__init__("; ".join(f"{address}: {reason}" for address, reason in lost.items()))
@@ -36,14 +36,14 @@ class StepFault(Exception):
 
 
 class StepAttempts:
-    """Makes attempts at steps; task names start with `title`."""
+    """Makes attempts at steps; the names of its tasks start with `title`."""
 
     def __init__(self, calls: WorkerCalls, title: str) -> None:
         self._calls, self._title = calls, title
         self._numbers = itertools.count(1)
-        #: Maps a worker's address to the number and the future of its latest task.
+        #: Maps a worker's address to the number and future of its latest task.
         self._tasks: dict[str, tuple[int, Any]] = {}
-        #: Maps a worker's address to the time since which its task has waited for a step; removed when the task ends.
+        #: Maps a worker's address to the time at which its task began to wait for a step; removed when the task ends.
         self._waiting_since: dict[str, float] = {}
         #: Futures of tasks that are about to end: dask cancels a task when the last reference to its future is dropped.
         self._ending: list[Any] = []
@@ -68,7 +68,7 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: The workers that others waited for in vain: maps each address to a deadline and to the others' message.
+        #: Maps the address of a worker that did not answer others to a deadline and to the others' message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -116,7 +116,7 @@ class StepAttempts:
                 lost[member.address] = answer["error"]
         timeouts = {address: answer["error"] for address, answer in answers.items() if answer["status"] == "timeout"}
         if timeouts and not lost:
-            # All workers have answered, but a message between two of them was lost.
+            # All workers have answered the client, but a message between two of them was lost.
             lost.update(timeouts)
         statuses = {answer["status"] for answer in answers.values()}
         if "idle" in statuses and not lost:
@@ -148,7 +148,7 @@ class StepAttempts:
         self._ending = [future for future in self._ending if not future.done()]
         for member in members:
             since = self._waiting_since.pop(member.address, None)
-            # The task must not end before the part arrives, so reuse it only well before its deadline.
+            # Reuse a task only well before its deadline, because it must not end before the part arrives.
             if since is not None and time.monotonic() - since < IDLE_S / 2:
                 continue
             if member.address in self._tasks:
@@ -192,12 +192,12 @@ class StepAttempts:
             await asyncio.wait(tasks, timeout=GRACE_S)
 
     def forget(self, member: ClusterWorker) -> None:
-        """Forget the task of a worker that no longer takes part; no worker runs the task, so dask may cancel it."""
+        """Forget the task of a worker that no longer takes part, so that dask may cancel it."""
         self._waiting_since.pop(member.address, None)
         self._tasks.pop(member.address, None)
 
     def await_tasks(self) -> None:
-        """Wait for the tasks that workers were just asked to end."""
+        """Wait for the tasks that workers were asked to end."""
         end = time.monotonic() + GRACE_S
         for future in [future for _, future in self._tasks.values()] + self._ending:
             with suppress(TimeoutError, CancelledError):

@@ -1,7 +1,7 @@
 """The dask workers that take part in steps, and the requests that the client sends to them.
 
-A new worker, such as a replacement for a dead worker, is first prepared: it receives a device and the functions. It is
-then admitted: it receives the state, and takes part in all later steps.
+A new worker is first prepared: it receives a device and the functions. It is then admitted: it receives the state, and
+takes part in all later steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two queries that ask the scheduler for its workers: during a step, and between steps.
+#: Seconds between queries for the scheduler's workers: during a step, and between steps.
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -91,7 +91,7 @@ class Membership:
         #: The workers that take part in steps, in rank order.
         self.members: list[ClusterWorker] = []
         self._joining: dict[str, asyncio.Task] = {}
-        #: Maps the addresses of workers that are excluded for good to reasons.
+        #: Maps the addresses of permanently excluded workers to reasons.
         self.excluded: dict[str, str] = {}
         self._looked = 0.0
         #: Maps each host to a dict from its workers' addresses to their devices.
@@ -137,7 +137,7 @@ class Membership:
         return ClusterWorker(address, name, host, device)
 
     def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
-        """Return the device for a worker: the first device on its host that no other worker uses."""
+        """Return the first device on a worker's host that no other worker uses."""
         neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
         if self._devices is not None:
             devices = list(self._devices)
@@ -153,7 +153,7 @@ class Membership:
         return taken[address]
 
     async def admit(self) -> None:
-        """Send the state to all prepared workers and let them take part."""
+        """Send the state to all prepared workers, and make them members."""
         for address in [address for address, task in self._joining.items() if task.done()]:
             task = self._joining.pop(address)
             try:
@@ -166,7 +166,7 @@ class Membership:
                 logger.info("worker %s could not join: %s", address, error)
             else:
                 self.members.append(member)
-                # Sort, so that parts and the order of sums do not depend on which worker was faster.
+                # Sort the workers, so that parts and the order of sums do not depend on their speed.
                 self.members.sort(key=lambda each: (each.name, each.address))
 
     async def await_members(self) -> None:
@@ -187,7 +187,7 @@ class Membership:
             await asyncio.sleep(POLL_S)
 
     def drop(self, lost: dict[str, str]) -> list[ClusterWorker]:
-        """Remove workers, exclude them for good, and return them."""
+        """Remove workers, exclude them permanently, and return them."""
         dropped = [member for member in self.members if member.address in lost]
         for member in dropped:
             logger.warning("%s is dropped: %s. The step is repeated without it", member, lost[member.address])
@@ -196,7 +196,7 @@ class Membership:
         return dropped
 
     def leave(self) -> list[ClusterWorker]:
-        """Stop preparing workers, and return the members, which no longer take part."""
+        """Stop preparing workers, and remove and return all members."""
         for task in self._joining.values():
             task.cancel()
         members = self.members.copy()
@@ -205,11 +205,11 @@ class Membership:
 
 
 def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = None) -> list[str]:
-    """Return the devices for the workers on one host, which are repeated in turn.
+    """Return the devices that the workers on one host use, in round-robin order.
 
     Without a GPU, workers get equal parts of the CPU device, or the whole device if it has too few compute units.
-    `found` has the text that selects a device, its kind, and its number of compute units. By default, there is one
-    worker for each GPU, or two if there is no GPU.
+    `found` lists, for each device, the text that selects it, its kind, and its number of compute units. By default,
+    there is one worker for each GPU, or two workers without a GPU.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:
@@ -224,13 +224,13 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
 
 
 def note_exception(call: asyncio.Future) -> None:
-    """Retrieve a call's exception, so that asyncio does not warn about a call that was given up."""
+    """Retrieve the exception of an abandoned call, so that asyncio does not warn about it."""
     if not call.cancelled():
         call.exception()
 
 
 def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose: str) -> None:
-    """Raise `WorkerRefused` if a worker's facts differ from the expected facts."""
+    """Raise `WorkerRefused` if a worker's versions or settings differ from the expected ones."""
     different = [
         f"{key} {found.get(key)}, where {whose} has {value}"
         for key, value in expected.items()

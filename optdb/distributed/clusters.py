@@ -1,8 +1,8 @@
 """Controls the workers of a dask cluster (`ClusterGroup`).
 
-The client counts committed steps. Once all workers have prepared a step, it is committed. If a worker dies before
-that, the others discard the attempt and repeat the step without that worker. A message that arrives twice takes effect
-only once, because it contains the number of steps.
+The client counts committed steps. Once all workers have prepared a step, it is committed. If a worker dies before that,
+the others discard the attempt and repeat the step without that worker. Messages contain the number of steps, so that a
+message that arrives twice has no further effect.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["ClusterGroup", "RestartingCluster", "cluster_group"]
 
 T = TypeVar("T")
 
-#: C library settings for a worker: how much freed memory it keeps, and the size above which it keeps no freed block.
+#: Settings of the C library for a worker: how much freed memory it keeps, and from which size it frees a block at once.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
-#: Dask's own setting, which makes a worker return all freed memory to the system.
+#: Dask's own setting, with which a worker returns all freed memory to the system.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep the memory for a step's sums: clearing new memory takes longer than receiving sums."""
+    """Starts workers that keep freed memory for the next sums: clearing new memory takes longer than receiving sums."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,8 +51,8 @@ class _KeepingNanny(Nanny):
 class RestartingCluster(LocalCluster):
     """A `LocalCluster` that lets nannies restart dead workers.
 
-    `LocalCluster` closes the nanny of a worker that is not registered 15 s after its death
-    (`distributed.deploy.lost-worker-timeout`), which is meant for jobs in batch systems.
+    `LocalCluster` closes a nanny whose worker is not back 15 s after its death
+    (`distributed.deploy.lost-worker-timeout`).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -69,7 +69,7 @@ def cluster_group(
     timeout: float,
     title: str,
 ) -> ClusterGroup:
-    """Return the controller for a client's workers; without a client, start a worker for each local device."""
+    """Return a client's workers as a group; without a client, start a worker for each local device."""
     if client is not None:
         return ClusterGroup(training, client, devices, timeout, title)
     check_script("starts workers", "train in threads of this process by naming their devices, devices=[...]")
@@ -86,14 +86,14 @@ def cluster_group(
 
 @dataclass
 class CompletedStep:
-    """A step that workers have completed."""
+    """A completed step."""
 
     parts: list[Part]
     prepared: list[Prepared]
     is_computed = True
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Return the parts and the workers' prepared results for them, both by rank."""
+        """Return the parts and the workers' prepared results, both by rank."""
         return self.parts, self.prepared
 
 
@@ -101,7 +101,8 @@ class ClusterGroup:
     """The workers of a client, which this process must be able to reach.
 
     The `devices` are assigned to each host's workers in turn. By default, a worker uses the device in its own flag
-    `optdb.device`, or else one of the host's devices. The `owned` objects are closed together with the group.
+    `optdb.device`; if the flag is not set, one of the host's devices. The `owned` objects are closed together with the
+    group.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class ClusterGroup:
         self._announcements: set[asyncio.Task] = set()
         #: The number of committed steps.
         self._steps = 0
-        #: The latest state that the client has (None for the initial state), and the number of steps that it includes.
+        #: The client's latest copy of the state (None for the initial state), and the number of steps before it.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
         self._wait_for(self._begin)
 
@@ -142,7 +143,7 @@ class ClusterGroup:
         return [member.address for member in self._members]
 
     async def _begin(self) -> None:
-        """Admit all available workers; if there are none, wait for one."""
+        """Admit all available workers; wait for one if there are none."""
         await self._membership.look(force=True)
         await self._membership.await_members()
         refused = list(self._membership.excluded.values())
@@ -150,7 +151,7 @@ class ClusterGroup:
             raise WorkerRefused(refused[0])
 
     async def _give_state(self, member: ClusterWorker) -> None:
-        """Send the current state to a worker, from a member if there is one, or else from the client."""
+        """Send the current state to a worker: from a member if possible, else from the client."""
         for donor in list(self._members):
             answer = await self._calls.rpc(member.address).optdb_adopt(
                 session=self._session, donor=donor.address, committed=self._steps
@@ -173,7 +174,7 @@ class ClusterGroup:
 
     @property
     def steps(self) -> int:
-        """The number of committed steps; reading it waits for a step that Ctrl-C has left running."""
+        """The number of committed steps; waits for a step that Ctrl-C has left running."""
         if self._client.status != "running":
             return self._steps
         return self._wait_for(self._in_turn, self._committed)
@@ -183,7 +184,7 @@ class ClusterGroup:
     def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a coroutine in the client's event loop and return its result.
 
-        An interrupt may leave the lock of the client's own `sync` locked, so that the loop hangs.
+        The client's own `sync` may leave its lock locked after an interrupt, and then hangs.
         """
         answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
         loop = self._client.loop
@@ -205,15 +206,15 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after earlier ones, since a coroutine abandoned on Ctrl-C continues in the event loop."""
+        """Run a coroutine after earlier ones: after Ctrl-C, an abandoned coroutine continues in the event loop."""
         async with self._turn:
             return await run(*args)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> CompletedStep:
         """Run a step and return the completed step.
 
-        Raise `WorkerFailed`, with an unchanged state, if a worker raised an error; `StateLost` if no worker has the
-        state.
+        Raise `WorkerFailed` if a worker raised an error, which leaves the state unchanged; `StateLost` if no worker has
+        the state.
         """
         return CompletedStep(*self._wait_for(self._in_turn, self._step, divide))
 
@@ -244,7 +245,7 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the message for the next step repeats this."""
+        """Tell the workers to commit while the next batch is prepared; the next step's message repeats this."""
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

@@ -38,12 +38,11 @@ __all__ = ["DataParallel", "StepFuture"]
 
 
 class DataParallel:
-    """Trains on several devices, each of which has a copy of the shared variables and computes a part of each batch.
+    """Trains on several devices, each with a copy of the shared variables and a part of each batch.
 
     An object of this class is called like the function that it trains. By default, steps are exact: except for
     rounding, results and next values are the same as when one device computes the whole batch. Sums over the batch,
-    such as gradients, are found in the function's graph and added up over workers; all workers then apply the same
-    update.
+    such as gradients, are found in the function's graph and all-reduced. All workers then apply the same update.
 
     Parameters
     ----------
@@ -59,14 +58,14 @@ class DataParallel:
         Maps an argument's name or variable to the axis along which it is split, or to None to send the whole argument
         to all workers. The default is axis 0; scalars are never split.
     outputs : mapping or sequence, optional
-        Maps an output's index to the way in which workers' values are combined: 'mean' (weighted by the lengths of the
-        parts), 'sum' or 'concatenate'. By default, an exact step returns the same results as one device; with
+        Maps an output's index to the way in which the workers' values are combined: 'mean' (weighted by the lengths of
+        the parts), 'sum' or 'concatenate'. By default, an exact step returns the same results as one device. With
         `average_every`, the default is 'mean'.
     gradients : mapping, optional
-        Maps shared variables to their gradients, which are variables in your graph and means over the batch. Needed if
-        the gradients cannot be found in the graph.
+        Maps shared variables to their gradients: variables in your graph that are means over the batch. Needed if the
+        gradients cannot be found in the graph.
     average_every : int, optional
-        If given, workers make independent steps, and their values are averaged after every `average_every` steps. This
+        If given, workers run independent steps, and their values are averaged after every `average_every` steps. This
         works for any function.
     statistics : {'whole', 'parts'}
         Whether batch normalization uses statistics of the whole batch or of each worker's part. With 'whole', workers
@@ -85,7 +84,7 @@ class DataParallel:
     NoGradients
         If no exact step can be derived; the message names the variable.
     WorkerRefused
-        If a worker's software or device differs from the others'; the message says how.
+        If a worker's software or device differs from that of the others; the message says how.
     OSError
         If the folder of `checkpoint` cannot be written.
 
@@ -133,7 +132,7 @@ class DataParallel:
             checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
         self._is_closed = False
-        #: For the latest step with results, a dict for each worker that maps parts of the step to seconds.
+        #: For the latest finished step, a dict for each worker that maps phases of the step to seconds.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
             self._group = ThreadGroup(self._training, list(devices), timeout)
@@ -142,7 +141,7 @@ class DataParallel:
         self._resume()
 
     def _resume(self) -> None:
-        """Continue from the latest state in the folder, if there is one."""
+        """Continue from the latest checkpoint, if there is one."""
         path = None if self._checkpoint is None else checkpoints.latest(self._checkpoint)
         if path is not None:
             try:
@@ -154,7 +153,7 @@ class DataParallel:
     # Training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step; arguments and results are the same as the function's.
+        """Run a step; arguments and results are those of the function.
 
         Parameters
         ----------
@@ -164,7 +163,7 @@ class DataParallel:
         Returns
         -------
         numpy.ndarray, list or dict
-            The results for the whole batch, in the form in which the function returns them.
+            The results for the whole batch, in the same form as the function's results.
 
         Raises
         ------
@@ -177,11 +176,11 @@ class DataParallel:
         return self._begin(bound(self._original.arguments, args, kwargs)).wait()
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> StepFuture:
-        """Start a step and return before it has finished, so that devices need not wait for Python between steps.
+        """Start a step and return before it has finished, so that devices do not wait for Python between steps.
 
         Steps run in the order in which they were started; only a few may be pending. Only threads of this process
-        (`devices=` without a client) run steps in the background; dask workers complete the step before this method
-        returns.
+        (`devices=` without a client) run steps in the background. With dask workers, this method returns when the step
+        is complete.
 
         Parameters
         ----------
@@ -196,7 +195,7 @@ class DataParallel:
         Raises
         ------
         WorkerFailed
-            If an earlier step has raised an error and its `wait` was not called.
+            If an earlier step raised an error and its `wait` was not called.
         StateLost
             If all workers died.
         """
@@ -214,7 +213,7 @@ class DataParallel:
         return future
 
     def _put_together(self, parts: Sequence[Part], prepared: Sequence[Prepared]) -> Any:
-        """Return a step's results, and record how long its parts took."""
+        """Return a step's results, and record its times."""
         self.seconds = [each.seconds for each in prepared]
         own = [each.own for part, each in zip(parts, prepared, strict=True) if part.rows]
         lengths = [part.rows for part in parts if part.rows]
@@ -293,7 +292,7 @@ class DataParallel:
 
     @property
     def shared(self) -> list[SharedVariable]:
-        """Theano's shared variables; each worker has a copy of each of them."""
+        """Theano's shared variables, of which each worker has a copy."""
         return list(self._training.shared)
 
     def get(self, which: Any) -> Any:
@@ -388,7 +387,7 @@ class DataParallel:
     # The end
 
     def close(self) -> None:
-        """Release device memory and end threads and processes; values that were not synchronized or saved are lost."""
+        """Release device memory, and end threads and processes. Values that were not synchronized or saved are lost."""
         self._is_closed = True
         self._group.close()
 
@@ -425,17 +424,17 @@ class StepFuture:
         Returns
         -------
         bool
-            Whether `wait` would return in no more time than it takes to copy a result to the host.
+            Whether `wait` returns without waiting for more than a copy of the results to the host.
         """
         return self._step is None or self._step.is_computed
 
     def wait(self) -> Any:
-        """Wait for this step and earlier steps, and return this step's results; later calls return the same objects.
+        """Wait for this step and return its results; later calls return the same objects.
 
         Returns
         -------
         numpy.ndarray, list or dict
-            The results for the whole batch, in the form in which the function returns them.
+            The results for the whole batch, in the same form as the function's results.
 
         Raises
         ------

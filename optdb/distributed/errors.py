@@ -11,11 +11,11 @@ __all__ = ["Aborted", "NoGradients", "NotSplittable", "StateLost", "WorkerFailed
 
 
 class Aborted(RuntimeError):
-    """A step was given up because another worker failed."""
+    """Raised if a step was aborted because another worker failed."""
 
 
 class NotSplittable(Exception):
-    """A node's results for a batch cannot be combined from its results for parts of the batch.
+    """Raised if a node's results for a batch cannot be computed from its results for parts of the batch.
 
     Parameters
     ----------
@@ -33,20 +33,20 @@ class NotSplittable(Exception):
 
 
 class NoGradients(ValueError):
-    """Exact training needs sums over workers, but these cannot be found in the function's graph."""
+    """Raised if the sums over workers that exact training needs cannot be found in the function's graph."""
 
 
 class WorkerRefused(RuntimeError):
-    """A worker's software or device differs from the others'."""
+    """Raised if a worker's software or device differs from that of the others."""
 
 
 class WorkerFailed(RuntimeError):
-    """A step raised an error on a worker; all copies of the state are the same as before the step."""
+    """Raised if a step raised an error on a worker; all copies of the state are unchanged."""
 
 
 class WorkerTimeout(TimeoutError):
-    """A worker has not answered in time."""
+    """Raised if a worker does not answer in time."""
 
 
 class StateLost(RuntimeError):
-    """All workers have died, and the state is lost."""
+    """Raised if all workers have died and the state is lost."""

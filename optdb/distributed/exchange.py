@@ -1,6 +1,6 @@
-"""Sums over workers (`Exchange`): a ring all-reduce, or direct exchange for two workers and for small arrays.
+"""All-reduces over workers (`Exchange`): in a ring, or by direct exchange for two workers and for small arrays.
 
-Workers in one process read and write each other's vectors, and each worker adds up one slice for all workers. All
+If all workers are in one process, each adds up one slice of all vectors and writes the total to all workers' sums. All
 workers add in the same order, so their results are bitwise equal.
 """
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
-#: Vectors of fewer bytes are sent to all other workers, since latency depends on the number of successive messages.
+#: Vectors with fewer bytes are sent directly to all other workers, since a ring needs more successive messages.
 SMALL_BYTES = 64 * 1024
-#: Arrays of fewer bytes are copied into one vector, since a separate message frame takes longer than the copy.
+#: Arrays with fewer bytes are copied into one vector, since a message frame takes longer than the copy.
 PACKED_BYTES = 64 * 1024
-#: The number of the sum at the end of a step, and the number of the first worker's message to workers without a part.
+#: The numbers of the sum at the end of a step, and of the first worker's message to workers without a part.
 FINAL, PASSED_ON = -1, -2
-#: The size in bytes of the blocks that threads add up; such blocks stay in a core's cache until the sums are copied.
+#: The size in bytes of the blocks that threads add up; a block stays in a core's cache until its sums are copied.
 BLOCK_BYTES = 256 * 1024
 
 Tag = tuple[int, ...]
 
 
 class Link:
-    """A worker's connection to the other workers, which are identified by rank."""
+    """A worker's connection to the other workers, identified by rank."""
 
     #: Whether the receiver may write received arrays.
     received_is_writable: bool
-    #: Whether received arrays are the sender's own arrays, so that the sender sees writes to them.
+    #: Whether received arrays share memory with the sender's arrays.
     shares_memory: bool
-    #: Whether the devices of all workers add up arrays that other workers lend.
+    #: Whether devices add up the arrays that other workers lend.
     lends: bool
-    #: The member for the worker's device; None if some workers are in other processes.
+    #: The member for the worker's device; None if some workers are in another process.
     member: Member | None = None
-    #: If workers lend arrays: objects for each rank, which wait until its device has read the lent pieces.
+    #: If workers lend arrays: for each rank, objects that wait until its device has read the lent pieces.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Send arrays, or a `Piece` within a process, without waiting; they must not change until the sum is known."""
+        """Send arrays, or a `Piece` within a process, without waiting. They must not change until the sum is known."""
         raise NotImplementedError
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
@@ -58,23 +58,23 @@ class Link:
         raise NotImplementedError
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise `WorkerTimeout` if a worker is missing, else `Aborted`; only links with a `member` implement this."""
+        """Raise `WorkerTimeout` if a worker is missing, else `Aborted`. Only links with a `member` implement this."""
         raise NotImplementedError
 
 
 class Mailbox:
-    """Messages for one worker, from any thread; a wait for one raises `WorkerTimeout` after `timeout` seconds."""
+    """Messages for one worker, from any thread; waiting for longer than `timeout` seconds raises `WorkerTimeout`."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._messages: dict[tuple[Any, Tag], Sequence[Any]] = {}
         self._changed = threading.Condition()
-        #: The oldest attempt that is not over.
+        #: The latest attempt that was begun or aborted.
         self._oldest = 0
         self._abort_reason: str | None = None
 
     def begin(self, attempt: int) -> None:
-        """Discard messages from earlier attempts unless this attempt was already given up."""
+        """Discard messages from earlier attempts unless this attempt was already aborted."""
         with self._changed:
             if attempt <= self._oldest:
                 return
@@ -82,7 +82,7 @@ class Mailbox:
             self._messages = {key: value for key, value in self._messages.items() if key[1][0] >= attempt}
 
     def deliver(self, sender: Any, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Store a message unless its attempt is over."""
+        """Store a message, unless a later attempt has begun."""
         with self._changed:
             if tag[0] >= self._oldest:
                 self._messages[sender, tag] = arrays
@@ -109,14 +109,14 @@ class Mailbox:
             return list(self._messages.pop((sender, tag)))
 
     def refuse(self, sender: Any = None) -> NoReturn:
-        """Raise `WorkerTimeout` if a sender's message is missing; otherwise raise `Aborted` with the reason."""
+        """Raise `WorkerTimeout` for a sender that did not answer; without one, raise `Aborted` with the reason."""
         if sender is not None:
             raise WorkerTimeout(f"received no part of a sum from {sender} within {self.timeout:g} seconds")
         raise Aborted(self._abort_reason or "the step was aborted")
 
 
 class Exchange:
-    """Sums values over the workers on behalf of one worker, during one attempt at a step.
+    """One worker's side of the sums over workers, during one attempt at a step.
 
     The `active` workers with a part of the batch have the lowest ranks. The `idle` workers only receive results. The
     number of the `attempt` is unique among all attempts at all steps.
@@ -127,24 +127,24 @@ class Exchange:
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         self._seconds = 0.0
-        #: The rounds for device arrays. A caller that runs several steps passes the same dict to each exchange.
+        #: The rounds for device arrays; shared by the exchanges of several steps.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays once their commands are enqueued; it may enqueue more commands.
+        #: Called with a bucket's number and arrays when their commands are enqueued; may enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
-        #: Called once, when the step's first commands are in the queue.
+        #: Called once, when the step's first commands are enqueued.
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of arrays over all workers that have a part.
 
-        The sum's `number` within the step, and the arrays' shapes and dtypes, are equal on all workers.
+        The arrays' shapes and dtypes, and the sum's `number` within the step, must be equal on all workers.
         """
         if self._active == 1 or not arrays:
             return list(arrays)
         start = time.perf_counter()
         arrays = list(map(np.asarray, arrays))
         direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
-        # Copy into vectors, because a ring overwrites its vectors.
+        # Copy into vectors, because the ring all-reduce overwrites them.
         packing = Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
@@ -157,9 +157,9 @@ class Exchange:
         arrays: Sequence[np.ndarray],
         combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return the result of calling `combine` with a list of each worker's arrays, by rank.
+        """Call `combine` with each worker's arrays, by rank, and return its result.
 
-        Each worker passes the same `number` and equally many arrays, which must not be written until the step is over.
+        All workers pass the same `number` and number of arrays. The arrays must not be written until the step is over.
         """
         start = time.perf_counter()
         results = combine(self._exchanged((self.attempt, number, 0), arrays))
@@ -168,15 +168,15 @@ class Exchange:
 
     @property
     def member(self) -> Member | None:
-        """The member for the worker's device if C code runs the rounds; None if Python runs all of them."""
+        """The member for the worker's device; None if Python runs all rounds."""
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise an error that says why C code has failed: the step was aborted, or a worker was late."""
+        """Raise the reason why C code failed: the step was aborted, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:
-        """Add a number of seconds to the time spent on sums."""
+        """Add `seconds` to the time spent on sums."""
         self._seconds += seconds
 
     @property
@@ -201,7 +201,7 @@ class Exchange:
         self.note(time.perf_counter() - start)
 
     def lend(self, number: int, pieces: Sequence[Piece]) -> None:
-        """Let other workers read each piece of this worker's vectors as soon as it is complete; return at once.
+        """Let other workers read each piece of this worker's vectors when it is complete; return at once.
 
         The pieces must not be written until all workers have prepared the step and `wait_for_readers` has returned.
         """
@@ -209,7 +209,7 @@ class Exchange:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Piece]]:
-        """Yield each piece that another worker lends, with that worker's rank; the piece may still be incomplete."""
+        """Yield the pieces that other workers lend, with their ranks; a piece may still be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
         ]
@@ -217,34 +217,34 @@ class Exchange:
             yield from filter(None, turn)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Set the objects whose `wait` method waits until this worker has read the pieces that other workers lent."""
+        """Set the objects that wait until this worker has read the pieces lent by other workers."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until other workers, which have prepared the step, have read the pieces that this worker lent them."""
+        """Wait until the other workers have read the pieces that this worker lent them."""
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Call `on_completed` for a bucket of summands that has been computed."""
+        """Report that a bucket of summands has been computed."""
         if self.on_completed is not None:
             self.on_completed(bucket, arrays)
 
     def launched(self) -> None:
-        """Call `on_launched`; the step's first commands are in the queue."""
+        """Report that the step's first commands are enqueued."""
         if self.on_launched is not None:
             on_launched, self.on_launched = self.on_launched, None
             on_launched()
 
     @property
     def lends(self) -> bool:
-        """Whether there are several workers, all have a part of the batch, and devices add up each other's vectors."""
+        """Whether devices add up each other's vectors in this step, which requires several workers, all with a part."""
         return self._link.lends and not self._idle and self._active > 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker computes the values that are equal on all workers."""
+        """Whether this worker returns the values that are equal on all workers."""
         return self.rank == 0
 
     @property
@@ -276,7 +276,7 @@ class Exchange:
     def _everyone(
         self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray | None] | None = None
     ) -> list[np.ndarray]:
-        """Return the totals of the vectors that all workers send to each other, in `sums` if that is given."""
+        """Send the vectors to all workers, and return the totals, in `sums` if given."""
         received = self._exchanged((self.attempt, number, 0), vectors)
         first, second, *others = received
         if sums is None:
@@ -289,7 +289,7 @@ class Exchange:
         return totals
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
-        """Send arrays to all other workers that have a part; return each worker's arrays, by rank."""
+        """Send arrays to all other workers that have a part; return all workers' arrays, by rank."""
         for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
@@ -308,7 +308,7 @@ class Exchange:
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute a ring all-reduce; a sent piece is overwritten only by its total, after the neighbour has read it."""
+        """Compute a ring all-reduce; only a piece's total overwrites the piece, after the neighbour has read it."""
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]
@@ -327,7 +327,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Add up the same block of every term, and write the sum to this block of each target."""
+    """Add up one block of all terms, and write the sum to the block in each target."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:
@@ -337,7 +337,7 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 
 
 class Packing:
-    """Packs arrays into vectors: all small arrays of a dtype share one vector, and each large array has its own.
+    """Packs arrays into vectors: small arrays of a dtype share a vector, and each large array has its own.
 
     Arrays of fewer than `limit` bytes are small. Workers pack arrays with equal shapes and dtypes in the same way.
     """

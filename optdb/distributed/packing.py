@@ -1,4 +1,4 @@
-"""Vectors that contain a worker's summands in a step and their sums, one vector for each dtype (`Summands`)."""
+"""Vectors that contain a worker's summands and their sums, one vector for each dtype (`Summands`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Summands"]
 
 
 class Summands:
-    """The summands that a simulator has computed, and the sums that its functions read next.
+    """The summands that a simulator computes, and the sums that its functions read.
 
     Device values are copied in one transfer for each dtype and direction. Integers may be on the host.
     """
@@ -31,10 +31,10 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
-        #: Groups of indices of summands that are complete at the same time.
+        #: Groups of indices of summands that are completed together.
         self._buckets = training.buckets
         self._download: PiecewiseDownload | None = None
-        #: Maps the ranks of other workers to the summands from their devices.
+        #: Maps the ranks of other workers to their summands.
         self._terms: dict[int, PackedTerm] = {}
         self._packing = Packing([], math.inf)
         self._host_sums: list[np.ndarray] = []
@@ -58,11 +58,11 @@ class Summands:
         return packed
 
     def open(self) -> list[np.ndarray]:
-        """Return vectors for the sums, in the order of `collect`."""
+        """Return vectors for the sums, in the same order as `collect`."""
         return [*self._sums.open(), *self._host_sums]
 
     def distribute(self) -> None:
-        """Set the simulator's sums to the values written to the vectors that `open` returned."""
+        """Set the simulator's sums to the contents of the vectors from `open`."""
         self._sums.upload()
         for (_, total), value in zip(self._on_host, self._packing.unpacked(self._host_sums), strict=True):
             self._simulator.set(total, value)
@@ -78,7 +78,7 @@ class Summands:
         return not self._on_host and self._sums.are_copied
 
     def take_over(self) -> None:
-        """Use the summands as the sums if no other worker has a part; nothing is copied from the device."""
+        """Use the summands as the sums if no other worker has a part, without copying them from the device."""
         self._summands.pack()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -94,7 +94,7 @@ class Summands:
     # Methods for devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Lend summands as they are computed, after the other workers have read the previous step's summands."""
+        """Lend summands while they are computed, after the other workers have read the previous step's summands."""
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
         download = self._download
@@ -109,7 +109,7 @@ class Summands:
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Lend all remaining summands and return the last piece, which may still be in transit."""
+        """Lend the remaining summands and return the last piece, which may not have reached the host yet."""
         assert self._download is not None, "`begin_lending` comes first"
         pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
@@ -118,7 +118,7 @@ class Summands:
         return pieces[-1]
 
     def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
-        """Wait until a piece of another worker's summands is complete on the host; start copying it to the device."""
+        """Wait until a piece of another worker's summands is on the host, and start copying it to the device."""
         if rank not in self._terms:
             self._terms[rank] = PackedTerm(self._sums)
             self._terms[rank].restart()
@@ -127,7 +127,7 @@ class Summands:
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
         """Let the device set the sums to the totals of all workers' summands, added in rank order.
 
-        Before other workers lend again, they wait until the device has read their pieces.
+        Other workers lend again only after the device has read their pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
@@ -136,11 +136,11 @@ class Summands:
     # Methods for workers without a part, which have computed no summands
 
     def described(self) -> np.ndarray:
-        """Return the shapes as one vector of integers."""
+        """Return the shapes of the sums as one vector of integers."""
         return np.array([n for shape in (*self._sums.shapes, *self._packing.shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
-        """Prepare for sums with the shapes that another worker has described."""
+        """Prepare for sums with the shapes from another worker's `described`."""
         lengths = iter(description.tolist())
         shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
         count = len(shapes) - len(self._on_host)

@@ -30,7 +30,7 @@ class Part:
 
     #: The arguments in the function's order; split arguments contain only the worker's rows.
     arguments: Sequence[Any]
-    #: The number of rows that the worker has. If it is 0, split arguments are None.
+    #: The number of rows. If it is 0, split arguments are None.
     rows: int
     #: The index of the worker's first row in the batch.
     first: int
@@ -42,13 +42,13 @@ class Part:
 class Prepared:
     """The results of the first phase."""
 
-    #: Outputs that are equal for all workers; only the first worker computes them.
+    #: Outputs that are equal on all workers; only the first worker has them.
     wholes: list[np.ndarray]
     #: Outputs for this worker's part.
     own: list[np.ndarray]
     #: Seconds of 'compute', 'download' of summands, 'exchange', 'upload' of sums, and the previous step's 'update'.
     seconds: dict[str, float]
-    #: The `wholes` while they are being copied to the host; None afterwards and on other workers.
+    #: On the first worker, the `wholes` while they are copied to the host; None otherwise.
     pending: Results | None = None
 
 
@@ -83,7 +83,7 @@ class Replica:
         return self.steps == committed
 
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
-        """Commit the step if it is among the first `committed` steps, unless `agree`, called just before, raises."""
+        """Commit the step if it is among the first `committed` steps; before that, call `agree`, which may raise."""
         if self._prepared_step is None or self._prepared_step >= committed:
             return
         start = time.perf_counter()
@@ -93,14 +93,14 @@ class Replica:
         self._prepared_step = None
 
     def stage(self, part: Part) -> Part:
-        """Start copying a part to the device, which may still compute an earlier step; return the part for `prepare`.
+        """Start copying a part to the device, which may still run an earlier step; return the part for `prepare`.
 
-        Any thread may call this method. The arguments may change as soon as it returns.
+        Any thread may call this method. The arguments may change after it returns.
         """
         return part
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
-        """Compute a step and wait for the other workers; `complete` waits for results that are still being copied."""
+        """Compute a step and wait for the other workers. Results may still be copied; `complete` waits for them."""
         self.launch(part, exchange)
         self.collect()
         prepared = self.finish()
@@ -110,10 +110,10 @@ class Replica:
     def launch(
         self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
     ) -> None:
-        """Launch a step on the device, which may still compute the previous step.
+        """Launch a step on the device, which may still run the previous step.
 
-        `before` ends the previous step, as `ending` says if that is given. It takes the list of the new step's first
-        commands, which is empty without `ending`, and returns whether it has enqueued them. If it raises, the step is
+        `before` ends the previous step, by means of `ending` if given. Its argument is a list of the new step's first
+        commands, which is empty without `ending`; it returns whether it has enqueued them. If it raises, the step is
         not launched.
         """
 
@@ -125,10 +125,10 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for all pieces from the other workers except the last piece from each worker."""
+        """Wait for all pieces from the other workers except each worker's last piece."""
 
     def finish(self) -> Prepared:
-        """Wait for the other workers, and return the launched step's prepared results."""
+        """Wait for the other workers, and return the results of the launched step."""
         part, exchange = self._launched()
         own, pending = self._finish(part, exchange)
         prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
@@ -137,11 +137,11 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that runs after `collect` and completes the step; None if the step needs Python."""
+        """Return a script that completes the step after `collect`; None if that needs Python."""
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step by running `ending`, and enqueue the `first` commands of the next step."""
+        """Run `ending`, which finishes and commits a step, and enqueue the `first` commands of the next step."""
         raise NotImplementedError
 
     def _launched(self) -> tuple[Part, Exchange]:
@@ -152,14 +152,14 @@ class Replica:
     def _described(
         self, exchange: Exchange, own: list[np.ndarray], pending: Results | None, seconds: float
     ) -> Prepared:
-        """Return the description of a prepared step, which took `seconds`."""
+        """Return a prepared step, which took `seconds`."""
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
         parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
         return Prepared([], own, parts, pending)
 
     def complete(self, prepared: Prepared) -> Prepared:
-        """Wait for the prepared results to reach the host; return them. Any thread may call this during later steps."""
+        """Wait until the results are on the host, and return them; any thread may call this during later steps."""
         if prepared.pending is not None:
             prepared.wholes, prepared.pending = prepared.pending.wait(), None
         return prepared
@@ -179,18 +179,18 @@ class Replica:
         self._simulator.close()
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
-        """Call `begin` and compute the part; arguments may be copied to the device before `begin` is called."""
+        """Call `begin` and compute the part; arguments may be copied to the device before the call of `begin`."""
         raise NotImplementedError
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
-        """Return the outputs for this worker's part, and the results that are equal for all workers."""
+        """Return the outputs for this worker's part, and the results that are equal on all workers."""
         raise NotImplementedError
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
         raise NotImplementedError
 
     def _rehearse(self) -> None:
-        """Raise the errors that a commit would raise, without storing anything."""
+        """Raise the errors that a commit would raise, without storing values."""
 
 
 @dataclass
@@ -203,7 +203,7 @@ class Ending:
     taken: list[Any]
     #: The results that are equal for all workers.
     pending: Results | None
-    #: Maps the names of points in the script, in order, to the times at which the script reaches them.
+    #: Maps the names of points in the script to the times at which it reaches them.
     times: dict[str, Any]
     #: Whether the script has enqueued the first commands of the next step.
     leads: bool = False

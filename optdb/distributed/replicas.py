@@ -32,24 +32,24 @@ LIFTED = (rounds,)
 
 @dataclass
 class _Lent:
-    """The pieces that workers lend to each other in a step; most of them are copied while the devices compute."""
+    """The pieces that workers lend to each other in a step."""
 
     #: This worker's own last piece.
     own: Piece
-    #: Yields ranks and pieces of the other workers in the order in which the pieces become ready.
+    #: Yields the other workers' pieces with their ranks, in the order in which they become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The rank of each other worker, with that worker's last piece.
+    #: The other workers' last pieces, with their ranks.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
 class SynchronousReplica(Replica):
-    """Makes exact steps: all replicas apply the same update."""
+    """Runs exact steps, in which all replicas apply the same update."""
 
     def __init__(self, training: SynchronousTraining, device: str) -> None:
         super().__init__(training, SimulatorOCL(training.gradients, device, progress_bar=False))
         self._gradients = TrustedMethod(self._simulator)
         self._simulator.add_method("update", training.update)
-        # Merge at once, since the device is idle before the update and other devices wait for it.
+        # Merge the update's commands early, since the device is idle before the update and other devices wait for it.
         merge_at_once(self._simulator["update"])
         self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
@@ -67,7 +67,7 @@ class SynchronousReplica(Replica):
     def stage(self, part: Part) -> Part:
         if not part.rows:
             return part
-        # Do not stage arguments that are not split, since other functions also take them.
+        # Other functions also read arguments that are not split, so do not stage them.
         same = self._training.same
         staged = self._gradients.stage([None if i in same else value for i, value in enumerate(part.arguments)])
         arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
@@ -92,7 +92,7 @@ class SynchronousReplica(Replica):
             self._compute(part, exchange)
 
     def _compute(self, part: Part, exchange: Exchange, before: Before | None = None, at_once: bool = True) -> None:
-        """Let the device compute gradients."""
+        """Compute gradients on the device."""
         exchange.staging = self._staging
         numbers = map(_number, (part.length, part.first, exchange.attempt))
         with taking_part(exchange):
@@ -125,7 +125,7 @@ class SynchronousReplica(Replica):
         return [*(part.arguments[i] for i in self._training.same), _number(part.length)]
 
     def _results_of(self, exchange: Exchange) -> PendingResults | None:
-        """Return the object that computes the results that all workers share; None unless this is the first worker."""
+        """Return the object that computes the results shared by all workers; None except on the first worker."""
         return self._results if exchange.is_first else None
 
     @property
@@ -185,7 +185,7 @@ class SynchronousReplica(Replica):
         return prepared
 
     def _add_up(self, exchange: Exchange) -> None:
-        """Compute the sums of all workers' summands and copy them to the device."""
+        """Add up all workers' summands, and copy the sums to the device."""
         summands = self._summands
         finish(self._simulator)
         start = time.perf_counter()
@@ -206,9 +206,9 @@ class SynchronousReplica(Replica):
         self._upload_seconds = time.perf_counter() - start
 
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
-        """Wait for the last lent pieces, and make the device add up all of them.
+        """Wait for the last lent pieces, and let the device add up all pieces.
 
-        Return two recorded times: when this device had computed the gradients, and when it had received the commands.
+        Return the times at which the device had computed the gradients and had received the commands.
         """
         calls.wait(lent.own.events)
         computed = calls.note_time()
@@ -219,7 +219,7 @@ class SynchronousReplica(Replica):
         return computed, calls.note_time()
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
-        """Receive the sums that a worker with a part of the batch has sent."""
+        """Receive the sums from a worker with a part of the batch."""
         # The device may still read the sums of the previous step.
         finish(self._simulator)
         description, *arrays = arrays
@@ -232,7 +232,7 @@ class SynchronousReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
-        # Do not wait for the update, since the next step's commands follow it in the queue.
+        # The next step's commands follow the update in the queue, so do not wait for it.
         self._update(*self._taken, before_commit=agree)
         self._taken = []
 
@@ -243,7 +243,7 @@ class SynchronousReplica(Replica):
 
 
 class _Rehearsed(Exception):
-    """Raised at the point at which an update would store next values."""
+    """Raised where an update would store next values."""
 
 
 def _end_rehearsal() -> None:
@@ -251,12 +251,12 @@ def _end_rehearsal() -> None:
 
 
 def _number(value: int) -> np.ndarray:
-    """Return an integer as an array, since functions would convert and compare any other value."""
+    """Return an integer as an array, which functions take without a conversion."""
     return np.array(value, "int64")
 
 
 class LocalReplica(Replica):
-    """Makes independent steps, and averages the values every `average_every` steps."""
+    """Runs independent steps, and averages the values every `average_every` steps."""
 
     def __init__(self, training: LocalTraining, device: str) -> None:
         super().__init__(training, SimulatorOCL(training.propose, device, progress_bar=False))
@@ -271,7 +271,7 @@ class LocalReplica(Replica):
             outputs = self._simulator(*part.arguments)
             self._own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
             return
-        # A worker without rows makes no step, so its next values equal its current values.
+        # A worker without rows runs no step, so its next values equal its current values.
         for shared, following in self._training.following.items():
             self._simulator.set(following, self._simulator.get(shared))
 
@@ -281,7 +281,7 @@ class LocalReplica(Replica):
         return self._own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
-        """Replace next values with their mean over all workers, weighted by the lengths of the workers' parts."""
+        """Replace next values with their mean over all workers, weighted by the lengths of the parts."""
         chosen = [self._training.following[self._training.shared[i]] for i in self._training.averaged]
         if part.rows:
             share = part.rows / part.length
@@ -298,7 +298,7 @@ class LocalReplica(Replica):
 
 
 def replica_of(training: SynchronousTraining | LocalTraining, device: str) -> Replica:
-    """Create a copy of the state on a device, which is named as for `SimulatorOCL`."""
+    """Create a replica on a device, named as for `SimulatorOCL`."""
     if isinstance(training, SynchronousTraining):
         return SynchronousReplica(training, device)
     return LocalReplica(training, device)

@@ -23,9 +23,9 @@ from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup"]
 
-#: The maximum number of pieces in which summands are sent; all but the last are sent while the device computes.
+#: The maximum number of pieces in which summands are sent, all but the last while the device computes.
 BUCKETS = 8
-#: The maximum number of steps that have begun but not ended: one runs while the next step's commands are enqueued.
+#: The maximum number of pending steps: one runs, and the next step's commands are enqueued meanwhile.
 MOST_PENDING = 2
 #: An empty list of commands.
 _NOTHING = CommandList()
@@ -40,14 +40,14 @@ def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | Base
 
 
 class _Skipped(Aborted):
-    """A step was skipped because the previous step failed."""
+    """Raised if a step is skipped because the previous step failed."""
 
 
 class ThreadGroup:
-    """A group of replicas, each in a thread of this process with a device of its own.
+    """A group of replicas, each in its own thread of this process with its own device.
 
     SIGINT is deferred while the main thread changes this object or holds a Python lock. The main thread waits for other
-    threads only in C code. Waiting for another thread for longer than `timeout` seconds is an error.
+    threads only in C code, for at most `timeout` seconds.
     """
 
     def __init__(self, training: SynchronousTraining | LocalTraining, devices: Sequence[str], timeout: float) -> None:
@@ -63,7 +63,7 @@ class ThreadGroup:
         #: The names of workers in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # All devices lend or none: the vectors of a device that shares the host's memory are added up on the host.
+        # Either all devices lend or none. Vectors in the host's memory are added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -73,36 +73,36 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: By rank, whether the next step was launched during the last step, or the error of that launch.
+        #: Maps rank to the error raised when the next step was launched early, or to whether that was launched.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
-        #: The number of steps that have ended and are committed.
+        #: The number of committed steps that have ended.
         self._steps = 0
         #: The steps that have not ended, in order.
         self._pending: deque[PendingStep] = deque()
-        #: A step's error that the caller has not received.
+        #: A step's error that the caller has not received yet.
         self._unreported: Exception | None = None
 
     def refresh(self) -> None:
-        """Do nothing, since the number of threads is fixed."""
+        """Do nothing: the number of threads is fixed."""
 
     @property
     def steps(self) -> int:
-        """The number of committed steps; reading it waits for the steps that have begun."""
+        """The number of committed steps, after waiting for pending steps."""
         self._end_all()
         return self._steps
 
     @property
     def begun(self) -> int:
-        """The number of committed steps once all steps that have begun are committed."""
+        """The number of steps that are committed or pending."""
         return self._steps + len(self._pending)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
-        """Begin a step that runs after earlier steps; return at once if fewer than `MOST_PENDING` steps are pending.
+        """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
         `divide` takes the number of workers and returns their parts, which must not change before the step has ended.
-        Raise `WorkerFailed` if an earlier step raised an error that the caller has not received.
+        Raise `WorkerFailed` if an earlier step failed and the caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -122,7 +122,7 @@ class ThreadGroup:
         parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
         if previous is not None:
-            # Devices are still computing the previous step, so the new parts are staged.
+            # The devices are still running the previous step, so stage the new parts.
             parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
         step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
@@ -136,8 +136,8 @@ class ThreadGroup:
     def _run(self, step: PendingStep, rank: int) -> None:
         """Run a worker's part of a step in the worker's thread.
 
-        If the next step is known and all devices lend their summands, launch the next step early, so that its commands
-        directly follow the update.
+        If the next step is known and all devices lend their summands, launch it early, so that its commands directly
+        follow the update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -161,7 +161,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device, after finishing the previous step if it is `unfinished`."""
+        """Launch a worker's part of a step on its device; finish the previous step first if it is `unfinished`."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -170,7 +170,7 @@ class ThreadGroup:
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
-            # The worker's part of the previous step has ended here, so it is known whether that step is committed.
+            # The previous step has ended here, so it is known whether it is committed.
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
             self._mailboxes[rank].begin(step.attempt)
@@ -195,7 +195,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return a script that ends the step, if possible. An error makes this step and the next step fail."""
+        """Return a script that ends the step, or None. An error makes this step and the next step fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -206,7 +206,7 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, commit a launched step, and return its results; an `ending` also enqueues `first`."""
+        """Wait for other workers, commit a launched step, and return its results; `ending` also enqueues `first`."""
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
@@ -215,14 +215,14 @@ class ThreadGroup:
             try:
                 replica.commit(step.number + 1, step.agreement.agree)
             except Exception:
-                # Once all workers have agreed, the step counts as committed, and the next call of `settle` tries again.
+                # Once all workers have agreed, the step counts as committed, and `settle` tries again.
                 if not step.agreement.is_reached:
                     raise
             return prepared
 
     @contextmanager
     def _aborting(self, step: PendingStep, rank: int) -> Iterator[None]:
-        """Make all workers abandon a step if an error is raised within the block."""
+        """Make all workers abort a step if an error is raised within the block."""
         try:
             yield
         except BaseException as error:
@@ -236,7 +236,7 @@ class ThreadGroup:
         self._members.abort(step.attempt)
 
     def end(self, step: PendingStep) -> None:
-        """Wait until the threads have ended a step and all earlier steps; `step.error` is the step's error, if any."""
+        """Wait until a step and all earlier steps have ended; `step.error` is the step's error, if any."""
         while step in self._pending:
             self._end_first()
 
@@ -254,7 +254,7 @@ class ThreadGroup:
         without_sigint(self._pop_first)
 
     def _give_up(self) -> None:
-        """Abort the steps that have begun and wait for their threads, because the caller was interrupted."""
+        """Abort the pending steps and wait for their threads, because the caller was interrupted."""
 
         def abort_all() -> None:
             for step in self._pending:
@@ -271,7 +271,7 @@ class ThreadGroup:
         without_sigint(pop_all)
 
     def _pop_first(self) -> None:
-        """Remove the first pending step, which all threads have ended, and count it if it is committed."""
+        """Remove the first pending step, which has ended, and count it if it is committed."""
         step = self._pending.popleft()
         switch_interval.end()
         self._steps += step.agreement.is_reached
@@ -302,7 +302,7 @@ class ThreadGroup:
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
-            # Wait for later steps that were skipped, so that the next step does not follow a skipped step.
+            # Wait for skipped later steps, so that the next step does not follow one of them.
             self._end_all()
             raise step.error
         prepared = []
@@ -315,7 +315,7 @@ class ThreadGroup:
         return prepared
 
     def state(self) -> list[Any]:
-        """Wait for all steps that have begun, and return the values of the shared variables."""
+        """Wait for all pending steps, and return the values of the shared variables."""
         self._end_all()
 
         def read() -> list[Any]:
@@ -350,7 +350,7 @@ class ThreadGroup:
 
 
 class PendingStep:
-    """A step that was passed to the threads, after `number` other steps; `attempt` is its number in messages."""
+    """A step that was passed to the threads after `number` other steps; `attempt` is its number in messages."""
 
     def __init__(
         self,
@@ -368,13 +368,13 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: For each rank, the thread's prepared results or its error; None while the thread is busy.
+        #: For each rank, the prepared results or the error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
-        #: Receives an item whenever a thread has stored its outcome.
+        #: Receives an item when a thread has stored its outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
-        #: Whether the caller was interrupted, so that its error is not reported.
+        #: Whether the caller was interrupted; the step's error is then not reported.
         self.is_given_up = False
-        #: The step's error, chained to the error of the failed step that caused it; None until the step has ended.
+        #: The step's error, chained to the error that caused it; None until the step has ended.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None
 
@@ -384,7 +384,7 @@ class PendingStep:
         return None not in self.outcomes
 
     def set_outcome(self, rank: int, outcome: Prepared | BaseException) -> None:
-        """Record a thread's prepared results or its error."""
+        """Record a thread's prepared results or error."""
         self.outcomes[rank] = outcome
         self._changes.put(None)
 
@@ -395,6 +395,6 @@ class PendingStep:
         self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait; return the parts and results by rank, or raise `WorkerFailed`, with the state before the step."""
+        """Wait; return the parts and results by rank, or raise `WorkerFailed` if the step failed."""
         self._group.end(self)
         return self.parts, self._group.complete(self)

@@ -1,4 +1,4 @@
-"""The functions for a step, which are sent to workers, and the ways to combine the workers' outputs."""
+"""The functions that workers run in a step, and the combination of the workers' outputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REDUCTIONS = ("mean", "sum", "concatenate")
 
 
 def checked_reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
-    """Return a dict of outputs' indices and reductions; raise `ValueError` if a reduction is invalid."""
+    """Return a dict from output indices to reductions; raise `ValueError` if one is invalid."""
     pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
     reductions = {number: reduction for number, reduction in pairs if reduction is not None}
     for number, reduction in reductions.items():
@@ -45,7 +45,7 @@ class OutputReduction:
 
     #: One of `REDUCTIONS`, or 'whole' if the value is equal on all workers.
     reduction: str
-    #: The output's index among the outputs that are equal on all workers, or among each worker's own outputs.
+    #: The output's index among the outputs that are equal on all workers or among each worker's own outputs.
     index: int
     #: The axis along which parts are concatenated.
     axis: int = 0
@@ -53,7 +53,7 @@ class OutputReduction:
 
 @dataclass
 class SynchronousTraining:
-    """The functions for exact steps, which all workers make together; see `optdb.distributed.sharding.cutting`."""
+    """The functions for exact steps; see `optdb.distributed.sharding.cutting`."""
 
     #: All shared variables in the user's function, in order.
     shared: list[SharedVariable]
@@ -64,9 +64,9 @@ class SynchronousTraining:
     summands: list[SharedVariable]
     #: Shared variables from which `results` and `update` read the sums over all workers, in the order of `summands`.
     sums: list[SharedVariable]
-    #: Shared variables with values that are equal on all workers, which `gradients` stores for `results` and `update`.
+    #: Shared variables that pass values, equal on all workers, from `gradients` to `results` and `update`.
     carried: list[SharedVariable]
-    #: Groups of indices of summands; the summands in a group are complete long before the summands in later groups.
+    #: Groups of indices of summands, in the order in which the groups are completed.
     buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int
@@ -77,7 +77,7 @@ class SynchronousTraining:
 
 @dataclass
 class LocalTraining:
-    """The functions for local SGD: each worker makes steps on its part of the batch, and values are averaged later."""
+    """The functions for local SGD: workers run independent steps, and values are averaged later."""
 
     shared: list[SharedVariable]
     #: Computes the outputs and stores next values in `following`.
@@ -93,7 +93,7 @@ class LocalTraining:
 
 
 def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
-    """Return the functions for independent steps, which average values every `average_every` steps.
+    """Return the functions for independent steps, with averaging every `average_every` steps.
 
     `reductions` maps an output's index to 'mean', the default, 'sum' or 'concatenate'.
     """
@@ -128,8 +128,8 @@ def put_together(
 ) -> list[Any]:
     """Combine the values from all workers into a step's outputs.
 
-    `wholes` are equal on all workers. `parts` are the own values of each worker with a part of the batch, and `lengths`
-    are the lengths of these parts.
+    `wholes` are equal on all workers. `parts` are the own values of each worker that has a part of the batch, and
+    `lengths` are the lengths of these parts.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

@@ -1,4 +1,4 @@
-"""Threads that run workers' tasks, the link between them, and votes after which all or none commit a step."""
+"""Threads for workers, the link between them, and the votes that make all or none commit a step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from optdb.runtime.scripts import NativeAgreement, Script
 
 __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 
-#: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
-#: whose device has finished may wait that long before it starts the next part of a step.
+#: Seconds after which a thread that enqueues commands must release the GIL. Python's default of 5 ms would let a thread
+#: whose device has finished wait that long.
 SWITCH_INTERVAL_S = 1e-5
-#: prctl's option for a thread's timer slack on Linux, and the smallest slack in nanoseconds. A thread waits for the GIL
-#: with timed waits, which end up to 50 us late by default.
+#: prctl's option for a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the timed
+#: waits for the GIL end up to 50 us late.
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 
@@ -34,12 +34,12 @@ def _shorten_interval() -> float:
     return before
 
 
-#: Makes the threads of this process release the GIL at short intervals while any thread holds it.
+#: While a thread holds this setting, the threads of this process release the GIL at short intervals.
 switch_interval = RefCountedSetting(_shorten_interval, sys.setswitchinterval)
 
 
 class WorkerThread:
-    """A thread that runs tasks one after the other, and ends with this object or with the process."""
+    """A thread that runs tasks one after the other; it ends with this object or with the process."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -98,7 +98,7 @@ class ThreadLink(Link):
 
 
 class Agreement:
-    """Makes either all workers or none commit a step; after one has agreed, others must within `timeout` seconds."""
+    """Makes all workers or none commit a step; after the first has agreed, the others must within `timeout` seconds."""
 
     def __init__(self, count: int, timeout: float) -> None:
         self._votes = _Votes(count) if loop_library() is None else NativeAgreement(count)
@@ -121,7 +121,7 @@ class Agreement:
             self._refuse()
 
     def agree_by(self, script: Script) -> None:
-        """Add the agreement to a script, which then waits like `agree`."""
+        """Add a wait for the agreement to a script."""
         assert isinstance(self._votes, NativeAgreement), "scripts need the agreement in C"
         script.agree(self._votes, self._timeout, self._refuse)
 

@@ -1,8 +1,8 @@
 """Code that runs on dask workers: a `Session` for each `DataParallel`, and handlers for its messages.
 
-Steps run in tasks, which dask schedules and shows like any other tasks. Since scheduling a task takes longer than a
-small step, a task runs one step after the other for up to `TASK_S` seconds, and ends early if no step arrives within
-`IDLE_S`. The client sends parts of batches directly to the worker's handlers, which reply with the results.
+Steps run in dask tasks. Since scheduling a task takes longer than a small step, a task runs several steps, for up to
+`TASK_S` seconds, and ends early if no step arrives within `IDLE_S`. The client sends parts of batches directly to the
+worker's handlers, which reply with the results.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from optdb.runtime.devices import list_devices
 
 __all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
 
-#: Seconds after which a task ends once its step has finished, so that other tasks can run and dask shows the task.
+#: Seconds after which a task ends when its step has finished, so that other tasks can run.
 TASK_S = 1.0
-#: How many seconds a task waits for the next step.
+#: Seconds for which a task waits for the next step.
 IDLE_S = 0.05
 
 #: A number larger than the number of any attempt or task.
 _NEVER = 1 << 62
 
-#: Maps names and addresses to sessions; workers may be threads of one process.
+#: Maps names and addresses to sessions, because several workers may be in one process.
 _sessions: dict[tuple[str, str], Session] = {}
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
-    """Install the handlers on a worker; return the facts that must be equal on all workers, and its devices."""
+    """Install the handlers on a worker; return its `facts` and its devices."""
     Handlers(dask_worker).register()
     return {"facts": facts(), "device": config.optdb.device, "devices": device_list()}
 
 
 def facts() -> dict[str, str]:
-    """Return the facts that must be equal on all workers and the client."""
+    """Return the versions and settings that must be equal on all workers and the client."""
     return {
         "optdb": __version__,
         "Theano": theano_version,
@@ -79,7 +79,7 @@ class _Job:
 
 
 class _DaskLink(Link):
-    """Sends arrays to other workers over dask's comms; used in the thread that runs a step."""
+    """Sends arrays to other workers over dask's comms, from the thread that runs a step."""
 
     #: Each message is read into separate memory.
     received_is_writable = True
@@ -114,9 +114,9 @@ class Session:
         self._jobs: dict[int, _Job] = {}
         self._changed = threading.Condition()
         self._turn = threading.Lock()
-        #: The number of the last task that has ended; this task and earlier tasks run no more steps.
+        #: The number of the last task that has ended; this and earlier tasks run no more steps.
         self.ended_task = 0
-        #: The number of committed steps that the client last announced; None once a task has handled it.
+        #: The number of committed steps in the client's last message; None after a task has handled it.
         self._announced: int | None = None
         self._commit_error: Exception | None = None
         self._outboxes: dict[str, asyncio.Queue] = {}
@@ -136,7 +136,7 @@ class Session:
         self._outboxes[address].put_nowait((tag, arrays))
 
     async def _write_all(self, address: str) -> None:
-        """Write messages to one worker in order over a comm that stays open."""
+        """Write messages to one worker, in order, over a persistent comm."""
         comm, tag = None, (0,)
         try:
             while True:
@@ -155,7 +155,7 @@ class Session:
     # Steps
 
     def put(self, job: _Job, task: int) -> None:
-        """Pass a part to the tasks; raise an error if the given task has ended or the attempt is over."""
+        """Pass a part to the task; raise an error if the task has ended or the attempt was aborted."""
         with self._changed:
             if job.attempt <= self._over:
                 raise Aborted("the attempt was aborted before the part was received")
@@ -171,7 +171,7 @@ class Session:
             self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Give up an attempt and all earlier attempts."""
+        """Abort an attempt and all earlier attempts."""
         self.mailbox.abort(attempt, reason)
         with self._changed:
             self._over = max(self._over, attempt)
@@ -199,7 +199,7 @@ class Session:
             self._changed.notify_all()
 
     def _next(self, task: int) -> _Job | None:
-        """Wait for a part; return None if no part arrives for a while or if the task should end."""
+        """Wait for a part; return None if none arrives in time or if the task should end."""
         end = time.monotonic() + IDLE_S
         while True:
             with self._changed:
@@ -207,7 +207,7 @@ class Session:
                     return self._jobs.pop(min(self._jobs))
                 left = end - time.monotonic()
                 if task <= self.ended_task or left <= 0:
-                    # Parts that arrive after this are rejected.
+                    # Later parts are rejected.
                     self.ended_task = max(self.ended_task, task)
                     return None
                 if self._announced is None:
@@ -218,7 +218,7 @@ class Session:
             end = time.monotonic() + IDLE_S
 
     def _commit(self, committed: int) -> None:
-        """Commit the prepared step; errors are reported in the answer to the next part."""
+        """Commit the prepared step; the answer to the next part reports errors."""
         try:
             with self._turn:
                 self.replica.commit(committed)
@@ -266,7 +266,7 @@ class Session:
             self.replica.load(state, steps)
 
     def close(self) -> None:
-        """Release the device's memory and close the connections; must be called in the event loop's thread."""
+        """Release the device's memory and close the connections; call this in the event loop's thread."""
         self.abort(_NEVER, "training ended")
         self._end_task(_NEVER)
         for writer in self._writers:
@@ -274,27 +274,27 @@ class Session:
 
 
 class _Idle(RuntimeError):
-    """No task is waiting for a part."""
+    """Raised if no task is waiting for a part."""
 
 
 class _Stale(RuntimeError):
-    """A worker's state includes a different number of steps than expected."""
+    """Raised if a worker's state includes a different number of steps than expected."""
 
 
 def aligned(value: Any) -> Any:
-    """Return an array that is aligned for its dtype; an array inside a message may not be aligned."""
+    """Return an array that is aligned for its dtype, as an array in a message may not be."""
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
 def run_steps(session: str, task: int) -> None:
-    """Compute parts of batches; this is the task that one worker runs for several steps."""
+    """Compute parts of batches for several steps, as a dask task."""
     found = _sessions.get((session, get_worker().address))
     if found is not None:
         found.run(task)
 
 
 class Handlers:
-    """Handles a worker's messages. Handlers run in the event loop and leave long work to threads."""
+    """Handles a worker's messages. Handlers run in the event loop, and long work runs in threads."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -359,19 +359,19 @@ class Handlers:
         return {"wholes": wholes, "own": own, "seconds": result.seconds, "ended_task": found.ended_task}
 
     def commit(self, session: str, committed: int) -> None:
-        """Commit the prepared step if it is among the first `committed` steps; the client does not wait for this."""
+        """Commit the prepared step if it is among the first `committed` steps; the client does not wait for it."""
         found = self._find(session)
         if found is not None:
             found.announce(committed)
 
     def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
-        """Receive arrays from another worker, to be added up."""
+        """Receive arrays from another worker."""
         found = self._find(session)
         if found is not None:
             found.mailbox.deliver(sender, tuple(tag), arrays)
 
     async def abort(self, session: str, attempt: int, reason: str) -> dict[str, Any]:
-        """Give up an attempt."""
+        """Abort an attempt."""
         found = self._find(session)
         if found is not None:
             found.abort(attempt, reason)

@@ -1,1 +1,1 @@
-"""Derives the part of a graph that one worker computes if each worker has a part of the batch."""
+"""Derives one worker's graph from the user's graph, for workers that each have a part of the batch."""

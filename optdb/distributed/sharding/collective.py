@@ -1,7 +1,8 @@
-"""Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for other workers.
+"""Ops for sums and moments over all workers: placeholders, and the host op that replaces them.
 
 While one worker's graph is built, an `AllReduce` represents a sum, and a `MergeMoments` represents a mean and a
-variance. A `ReductionRound` then replaces each set of independent placeholders, so that workers wait only once for it.
+variance. A `ReductionRound` then replaces a set of independent placeholders, so that workers wait only once for the
+set.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _thread = threading.local()
 
 @contextmanager
 def taking_part(exchange: Exchange) -> Iterator[None]:
-    """Use `exchange` for all rounds that this thread computes within the block."""
+    """Use `exchange` for all rounds that this thread runs within the block."""
     _thread.exchange = exchange
     try:
         yield
@@ -61,7 +62,7 @@ def thread_exchange() -> Exchange:
 
 
 class _Mark(Op):
-    """Base class of placeholder ops, which are replaced with rounds before anything is computed."""
+    """Base class of placeholder ops, which are replaced by rounds before the graph is compiled."""
 
     __props__ = ("number",)
 
@@ -69,7 +70,7 @@ class _Mark(Op):
         self.number = number
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
-        """Raise an error, since a placeholder cannot be computed."""
+        """Raise an error."""
         raise RuntimeError(f"{self} is a placeholder that an all-reduce replaces, and cannot be computed")
 
 
@@ -77,25 +78,25 @@ class AllReduce(_Mark):
     """The sum of an array over all workers."""
 
     def make_node(self, summand: Variable) -> Apply:
-        """Return a node whose output, the sum, has the type of the input."""
+        """Return a node whose output has the type of its input."""
         return Apply(self, [summand], [summand.type()])
 
 
 class MergeMoments(_Mark):
-    """Each channel's mean and variance over all workers, from each one's number of elements and `ChannelMoments`."""
+    """The mean and variance of each channel over all workers, from the workers' element counts and `ChannelMoments`."""
 
     def make_node(self, count: Variable, moments: Variable) -> Apply:
-        """Return a node; the result is a vector with all means followed by all variances."""
+        """Return a node; its output is a vector of all means, followed by all variances."""
         return Apply(self, [count, moments], [moments.type()])
 
 
 class ReductionRound(Op):
-    """Reduces the vectors of all workers, each vector as specified in `kinds`.
+    """Reduces the vectors of all workers, with the reductions in `kinds`.
 
     The inputs are a token and, for each kind, a vector. A vector of moments is followed by two more inputs: the lengths
     of the pieces packed into it, and each piece's number of elements per channel. The outputs are a token and, for each
-    kind, a vector that contains sums, or means followed by variances. The token orders the rounds equally on all
-    workers: each round takes the token of the previous round.
+    kind, a vector of sums, or of means followed by variances. Each round takes the token of the previous round, so that
+    all workers run the rounds in the same order.
     """
 
     __props__ = ("number", "kinds")
@@ -104,7 +105,7 @@ class ReductionRound(Op):
         self.number, self.kinds = number, tuple(kinds)
 
     def make_node(self, token: Variable, *inputs: Variable) -> Apply:
-        """Return a node; the results have the same types as the vectors."""
+        """Return a node whose results have the types of the vectors."""
         vectors = [inputs[slot] for slot in self.vector_slots]
         return Apply(self, [token, *inputs], [token.type(), *(var.type() for var in vectors)])
 
@@ -138,7 +139,7 @@ class ReductionRound(Op):
             cell[0] = np.asarray(result)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the lengths of the results; a sum has the same length as its summands."""
+        """Return the lengths of the results."""
         return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
 
     def result_shapes(self, shapes: Sequence[Any]) -> list[Any]:
@@ -148,7 +149,7 @@ class ReductionRound(Op):
 
 
 class Completion(Op):
-    """Reports that a bucket's summands, its inputs and outputs, are computed, so that they can be sent early."""
+    """Reports that the summands in a bucket are computed, so that they can be sent early; returns the summands."""
 
     __props__ = ("bucket",)
     #: See `optdb.opencl.linking.waiting`.
@@ -178,10 +179,10 @@ class Completion(Op):
 def combined(
     kinds: Sequence[str], received: Sequence[Sequence[np.ndarray]], lengths: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Return a round's results, computed from the vectors of all workers.
+    """Compute a round's results from the vectors of all workers.
 
-    `received` has each worker's vectors, by rank, followed by the element counts of the pieces in each vector of
-    moments. `lengths` has the lengths of these pieces.
+    `received` lists, by rank, each worker's vectors, followed by the element counts of the pieces in each vector of
+    moments. `lengths` lists the lengths of these pieces.
     """
     results, pieces = [], iter(range(len(kinds), len(received[0])))
     of_moments = iter(lengths)
@@ -196,7 +197,7 @@ def combined(
 
 
 def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of vectors, added in order."""
+    """Return the sum of vectors, added in the given order."""
     total = vectors[0].copy() if len(vectors) == 1 else vectors[0] + vectors[1]
     for vector in vectors[2:]:
         total += vector

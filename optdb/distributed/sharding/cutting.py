@@ -1,8 +1,8 @@
-"""Divides one worker's graph into functions; sums over workers are computed between them (`synchronous_training`).
+"""Divides one worker's graph into functions, between which sums over workers are computed (`synchronous_training`).
 
 ``gradients`` takes the worker's part of the batch and stores summands in shared variables. ``results`` and ``update``
-read sums from other shared variables, and compute the user's outputs and next values. If anything fails while workers
-wait for each other, no copy of the state has changed.
+read sums from other shared variables, and compute the user's outputs and next values. A failure while workers wait for
+each other thus leaves all copies of the state unchanged.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["synchronous_training"]
 
 #: Modules that register rules when they are imported.
 RULE_MODULES = rules.FAMILIES
-#: The minimum number of summands in a bucket, which keeps the overhead of starting a copy comparatively small.
+#: The minimum number of summands in a bucket, which makes the overhead of starting a copy small in comparison.
 _BUCKET_MEMBERS = 4
-#: Ops that combine the values of all workers.
+#: Ops that combine values of all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 
 
@@ -41,7 +41,7 @@ def synchronous_training(
     own_statistics: bool,
     buckets: int = 0,
 ) -> SynchronousTraining:
-    """Return the functions that workers use to make exact steps.
+    """Return the functions for exact steps.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def synchronous_training(
     axes : mapping
         Maps each split argument to the axis along which it is split.
     reductions : mapping
-        Maps an output's index to 'mean', 'sum' or 'concatenate'. Other outputs are those of the whole batch.
+        Maps an output's index to 'mean', 'sum' or 'concatenate'. Other outputs have the values for the whole batch.
     gradients : mapping, optional
-        Maps shared variables to their gradients, means over the batch; if there are none, they are searched for.
+        Maps shared variables to their gradients, which are means over the batch. Other gradients are searched for.
     own_statistics : bool
         Whether batch normalization uses the statistics of each worker's part.
     buckets : int
-        Maximum number of pieces in which a worker may send summands while it computes others.
+        The maximum number of pieces in which a worker sends summands.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
 def _outputs(
     spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
 ) -> tuple[list[OutputReduction], list[Variable], list[Variable]]:
-    """Return how each output is combined, which variables are equal on all workers, and which are each worker's own."""
+    """Return each output's reduction, the variables that are equal on all workers, and each worker's own variables."""
     specs: list[OutputReduction] = []
     wholes: list[Variable] = []
     own: list[Variable] = []
@@ -137,7 +137,7 @@ def _outputs(
 
 
 def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -> list[Variable]:
-    """Return the variables in a compiled function's graph that are equivalent to variables in the user's graph."""
+    """Return the given gradients as variables in the compiled function's graph."""
     numbers: dict[Any, int] = {}
     known = {_structure(out, numbers): out for node in original.nodes for out in node.outputs}
     located = []
@@ -153,7 +153,7 @@ def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -
 
 
 def _structure(var: Variable, numbers: dict[Any, int]) -> int:
-    """Return a number that is equal for variables computed by the same ops from the same leaves."""
+    """Return a number that is the same for variables computed by the same ops from the same leaves."""
 
     def number(key: Any) -> int:
         return numbers.setdefault(key, len(numbers))
@@ -169,7 +169,7 @@ def _structure(var: Variable, numbers: dict[Any, int]) -> int:
 
 
 class _Cut:
-    """Cuts a worker's graph at final sums over workers: sums that only outputs and next values depend on."""
+    """Cuts a worker's graph at the final sums over workers, on which only outputs and next values depend."""
 
     def __init__(
         self,
@@ -192,11 +192,11 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> SynchronousTraining:
-        """Return the functions for training; `roots` are equal on all workers, and `own` differ."""
+        """Return the functions for training; `roots` are equal on all workers, `own` are not."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
-        # Only sums are deferred to the end of the step, where they are added as contiguous vectors.
+        # Only sums are deferred to the end of the step.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         depths = _depths(nodes)
         final.sort(key=lambda node: depths[node.outputs[0]])
@@ -228,7 +228,7 @@ class _Cut:
         given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
         return SynchronousTraining(
             shared=self._original.shared,
-            # Results are not borrowed, since the next step may run before the caller has used this step's results.
+            # Results are not borrowed, since the next step may run before the caller has used them.
             gradients=compile_step(
                 given, rebuilt[len(following) :], following, optimizer, f"{name}: gradients", borrow=False
             ),
@@ -244,14 +244,14 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Divide the floats among the summands into runs; return the indices in each run but the last."""
+        """Divide the floating-point summands into consecutive groups; return the indices in each group but the last."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Find the values that the first function must return, among the variables that a root depends on."""
+        """Find the ancestors of a root that the first function must return."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -272,9 +272,9 @@ class _Cut:
             todo += node.inputs
 
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
-        """Copy a graph, using one round for all inner sums and moments of floats that do not depend on each other.
+        """Copy a graph, with one round for all inner sums and moments that do not depend on each other.
 
-        Return the outputs and the number of rounds. Integers are on the host and have separate rounds.
+        Return the outputs and the number of rounds. Integers, which are on the host, have separate rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}
@@ -295,7 +295,7 @@ class _Cut:
 def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
     """Create the round that replaces some nodes, add its results to `copies`, and return its token.
 
-    Arrays of the same kind and dtype are packed into one vector, since each vector needs a transfer and a message.
+    Arrays with the same reduction and dtype share a vector, since each vector needs a transfer and a message.
     """
     groups: dict[tuple[str, str], list[tuple[Apply, list[Variable]]]] = {}
     for node in nodes:
@@ -323,12 +323,12 @@ def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Va
 
 
 def _is_float(var: Variable) -> bool:
-    """Tell whether arrays of a variable's dtype are on the device."""
+    """Return whether a variable has a floating-point dtype, whose arrays are on the device."""
     return bool(var.type.dtype.startswith("float"))
 
 
 def _packed(arrays: Sequence[TensorVariable]) -> Variable:
-    """Return the elements of arrays as one vector."""
+    """Return the elements of all arrays as one vector."""
     vectors = [var if var.type.ndim == 1 else var.flatten() for var in arrays]
     return vectors[0] if len(vectors) == 1 else tensor.join(0, *vectors)
 
@@ -340,7 +340,7 @@ def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
 
 
 def _held(var: Variable, name: str) -> SharedVariable:
-    """Return a shared variable for a summand or a sum; a float is stored as an array, which is on the device."""
+    """Return a shared variable for a summand or a sum; a float is stored as an array on the device."""
     if not isinstance(var.type, TensorType):
         raise NoGradients(
             f"{var} is not an array, but a step would have to pass it from the forward pass to the updates.\n"
@@ -354,12 +354,12 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the variable's value from the shared variable that holds it."""
+    """Return the value of a variable that `held` stores."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:
-    """Return some variables and all variables that depend on them, except through ops of class `stop`."""
+    """Return `starts` and the variables that depend on them, except through ops of class `stop`."""
     reached = set(starts)
     for node in nodes:
         if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
@@ -368,7 +368,7 @@ def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[
 
 
 def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
-    """Return the length of the longest path to each output of the nodes, which are in topological order."""
+    """Map each output to the length of the longest path to it; the nodes are in topological order."""
     depths: dict[Variable, int] = {}
     for node in nodes:
         depth = 1 + max((depths.get(var, 0) for var in node.inputs), default=0)
@@ -377,7 +377,7 @@ def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
 
 
 def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:
-    """Copy a graph, replacing the variables in `copies`, and add the copies of all variables to `copies`."""
+    """Copy a graph, replacing the variables in `copies`, and add the copies to `copies`."""
     for node in io_toposort(list(copies), list(outputs)):
         inputs = [copies.get(var, var) for var in node.inputs]
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))

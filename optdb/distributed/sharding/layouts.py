@@ -1,4 +1,4 @@
-"""Layouts, which describe how workers hold a value, and predicates that rules apply to layouts."""
+"""Layouts, which describe how a value is distributed over workers, and predicates on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.host.api.variables import TensorType, TensorVariable
 
 
 def array_of(var: Variable) -> TensorVariable:
-    """Check that a variable is an array, and return it for use in computations."""
+    """Return the variable; raise an error if it is not an array."""
     assert isinstance(var.type, TensorType), f"{var} is not an array"
     array: Any = var
     return array
@@ -27,7 +27,7 @@ class Value:
 
     @property
     def array(self) -> TensorVariable:
-        """The variable, for use in computations if the value is an array."""
+        """The variable; raises an error if it is not an array."""
         return array_of(self.var)
 
 
@@ -41,48 +41,48 @@ class Replicated(Value):
 
 @dataclass(frozen=True)
 class Sharded(Value):
-    """Each worker has the rows for its part of the batch, along one axis."""
+    """Each worker has the rows of its part of the batch along one axis."""
 
     axis: int
     #: Whether there is exactly one row for each example.
     unit: bool = True
-    #: Whether rows of different examples alternate, for example after (time, batch) has become one axis. Otherwise, the
-    #: concatenation of all workers' rows is the whole value.
+    #: Whether rows of different examples alternate, for example after a reshape of (time, batch) to one axis.
+    #: Otherwise, the whole value is the concatenation of all workers' rows.
     interleaved: bool = False
 
 
 @dataclass(frozen=True)
 class Partial(Value):
-    """Each worker has an array with the whole value's shape; the whole value is the sum of these arrays."""
+    """Each worker has a summand; the whole value is the sum of all workers' summands."""
 
 
 @dataclass(frozen=True)
 class Own(Value):
-    """A statistic of a worker's own part, which is not combined with other workers' statistics."""
+    """A statistic of a worker's own part, which is not combined with those of other workers."""
 
 
 @dataclass(frozen=True)
 class Length(Value):
-    """An integer computed from the length of a worker's part."""
+    """An integer that depends on the length of a worker's part."""
 
-    #: The same integer computed from the length of the whole batch, on all workers.
+    #: The integer for the length of the whole batch, which is equal on all workers.
     whole: Variable
     #: Whether the integer is the length itself.
     unit: bool = False
-    #: Whether the integer is a multiple of the length. In this case, arrays of the worker can have the length `var`.
+    #: Whether the integer is a multiple of the length, so that the worker's arrays can have the length `var`.
     linear: bool = True
 
 
 @dataclass(frozen=True)
 class Vector(Value):
-    """A vector whose length may vary, with a value for each element."""
+    """A vector with a layout for each element."""
 
     entries: tuple[Value, ...] = field(default=())
 
 
 @dataclass(frozen=True)
 class RowNumbers(Value):
-    """The numbers 0, 1, ... up to the length, which may index rows but may not be used in computations."""
+    """The numbers 0, 1, ... of a worker's rows, which may only be used as row indices."""
 
 
 def has(values: Sequence[Value], layout: type) -> bool:
@@ -99,12 +99,12 @@ AnyValue = TypeVar("AnyValue", bound=Value)
 
 
 def with_layout_of(value: AnyValue, var: Variable) -> AnyValue:
-    """Return the value of a variable that has the same layout as a given value."""
+    """Return a variable as a value with the layout of `value`."""
     return replace(value, var=var)
 
 
 def common_layout(node: Apply, values: Sequence[Value]) -> Sharded:
-    """Return the layout of the split arrays among values; their rows must belong to the same examples."""
+    """Return the common layout of the split arrays; their rows must belong to the same examples."""
     split = [value for value in values if isinstance(value, Sharded)]
     first = split[0]
     for value in split:

@@ -1,7 +1,7 @@
-"""Rounds for device arrays: one op starts copying vectors to the host, and another op reduces all workers' vectors.
+"""Rounds for device arrays: one op starts copying vectors to the host, and a second op reduces all workers' vectors.
 
-Nodes that run between the two ops keep the device busy while the vectors are exchanged, so the VM runs the first op as
-early as possible and the second op as late as possible (``optdb.opencl.linking.waiting``).
+Nodes between the two ops keep the device busy during the exchange, so the VM runs the first op as early as possible and
+the second op as late as possible (``optdb.opencl.linking.waiting``).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds per round number; each plan of a function has its own round.
+#: The maximum number of cached rounds for each round number, because each plan of a function has its own round.
 _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base class of a round's two ops; the inputs are the `ReductionRound`'s without the token, the outputs vectors."""
+    """Base class of a round's two ops, whose inputs are those of the `ReductionRound` without the token."""
 
     __props__ = ("round",)
     #: See `OpenCLKernelBase.repeatable`.
@@ -41,7 +41,7 @@ class _OfRound(Op):
         return f"{type(self).__name__}{{{self.round}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return a node for vectors on a device."""
+        """Return a node with a device vector for each vector."""
         return Apply(self, list(inputs), [inputs[slot].type() for slot in self.round.vector_slots])
 
     def _context(self, node: Apply) -> Context:
@@ -62,7 +62,7 @@ class _OfRound(Op):
 
 
 class BeginRound(_OfRound):
-    """Starts copying vectors to the host as soon as the device has computed them; the outputs are the vectors."""
+    """Starts copying vectors to the host as soon as the device has computed them; returns the vectors."""
 
     begins_wait = True
 
@@ -88,7 +88,7 @@ class BeginRound(_OfRound):
 
 
 class EndRound(_OfRound):
-    """Waits for the vectors of all workers, reduces them, and starts copying the results to the device."""
+    """Waits for all workers' vectors, reduces them, and starts copying the results to the device."""
 
     ends_wait = True
 
@@ -124,7 +124,7 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
 
 
 def _reduce(round_: ExchangeRound) -> None:
-    """Reduce the vectors of all workers in Python. If C code has tried and failed, raise an error with the reason."""
+    """Reduce the vectors of all workers in Python. If C code has failed, raise an error with the reason."""
     exchange = thread_exchange()
     if round_.is_native:
         exchange.refuse(round_.missing)
@@ -139,7 +139,7 @@ def _reduce(round_: ExchangeRound) -> None:
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject rounds that contain integers, because integers are on the host."""
+    """Reject rounds with integers, which are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
     return "it has sums of integers"
@@ -147,7 +147,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([ReductionRound], 90, _of_floats)
 def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a round to two ops: the first starts the round, and the second ends it."""
+    """Lift a round to the two ops that start and end it."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
     for slot in op.vector_slots:

@@ -25,7 +25,7 @@ from optdb.host.theano.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 
-#: Maps op classes to rules; the modules in `rules` register their functions here.
+#: Maps op classes to rules, which the modules in `rules` register.
 RULES: dict[type, Rule] = {}
 
 
@@ -44,10 +44,10 @@ def rule(*classes: type) -> Callable[[Rule], Rule]:
 
 
 class Spreader:
-    """Builds the graph of one worker, whose split inputs have axes in `splits`.
+    """Builds one worker's graph; `splits` maps the split inputs to axes.
 
     `length` and `first` are int64 inputs of this graph: the length of the batch, and the index of the worker's first
-    row. Within a loop, workers cannot wait for each other, and no input needs to be split: the graph gets `own_length`.
+    row. A loop's inner graph needs `own_length` if none of its inputs is split.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Spreader:
         return self._own_length
 
     def spread(self, outputs: Sequence[Variable]) -> list[Value]:
-        """Return the values of variables in the user's graph; raise `NotSplittable` if parts cannot be combined."""
+        """Return the values of variables in the user's graph; raise `NotSplittable` if that is not possible."""
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):
                 values = self.follow(node, [self.value(var) for var in node.inputs])
@@ -83,14 +83,14 @@ class Spreader:
         return [self.value(var) for var in outputs]
 
     def value(self, var: Variable) -> Value:
-        """Return the value of a variable whose node was visited; leaves are equal on all workers."""
+        """Return the value of a variable; its node must have been visited."""
         if var not in self.values:
             self.values[var] = Replicated(var, is_zero(var))
         return self.values[var]
 
     def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
         """Return the values of a node's outputs, given the values of its inputs."""
-        # A fill depends only on the shape of its first input, so it must not wait for that array.
+        # A fill depends only on the shape of its first input, so it must not wait for the array.
         fills = isinstance(getattr(node.op, "scalar_op", None), Second)
         if all(isinstance(value, Replicated) and not value.zero for value in inputs) and not fills:
             return list(map(Replicated, remade(node, inputs)))
@@ -109,7 +109,7 @@ class Spreader:
         return self.follow(node, list(inputs))[0]
 
     def whole(self, value: Value, node: Apply | None) -> Replicated:
-        """Return the whole value on all workers, for a node that needs it."""
+        """Return the whole value, on all workers, for a node that needs it."""
         if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
@@ -127,7 +127,7 @@ class Spreader:
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
-        """Return the whole of each value on all workers, for a node that needs whole values."""
+        """Return the whole values, on all workers, for a node that needs them."""
         return [self.whole(value, node) for value in values]
 
     def replicated(self, node: Apply, inputs: Sequence[Value]) -> list[Value]:
@@ -142,7 +142,7 @@ class Spreader:
         return array_of(MergeMoments(self._merges)(count, own))
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
-        """Return this worker's rows of an array that has, on every worker, the rows of the whole batch."""
+        """Return this worker's rows of an array that has the rows of the whole batch."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(
                 node, f"{var} has the rows of the whole batch. If it is an input, split it as well, by axes="
@@ -160,7 +160,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return a node's outputs for other inputs, or the node's own outputs if the inputs are unchanged."""
+    """Return a node's outputs for other inputs; its own outputs if the inputs are unchanged."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs
@@ -173,6 +173,6 @@ def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
 
 
 def is_zero(var: Variable) -> bool:
-    """Tell whether a variable is a constant whose elements are all zero."""
+    """Return whether a variable is a constant whose elements are all zero."""
     data: Any = getattr(var, "data", None) if isinstance(var, Constant) else None
     return data is not None and hasattr(data, "dtype") and data.dtype.kind in "biufc" and not data.any()

@@ -1,7 +1,6 @@
 """The rules, which derive the layouts of each op's results from the layouts of its inputs.
 
-All rules have the same invariant: the workers' results, combined according to their layout, equal the result that one
-device computes for the whole batch.
+Invariant: the workers' results, combined according to their layout, equal the result for the whole batch on one device.
 """
 
 from optdb.distributed.sharding.rules import arithmetic, indexing, layers, loops, shapes

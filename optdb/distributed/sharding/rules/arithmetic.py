@@ -1,4 +1,4 @@
-"""The rules for elementwise ops, reductions and matrix products; a sum over the part of a batch is a summand."""
+"""The rules for elementwise ops, reductions and matrix products."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUMS = (scalars.Add, scalars.Sub)
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply an elementwise op. Rows yield rows, and sums and multiples of summands remain summands."""
+    """Apply an elementwise op. Rows yield rows; sums and multiples of summands are summands."""
     op = _scalar_op(node)
     if has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
@@ -75,7 +75,7 @@ def _scalar_op(node: Apply) -> scalars.ScalarOp:
 
 
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
-    """Tell whether an elementwise op computes a summand from summands."""
+    """Return whether an elementwise op is linear, so that it computes a summand from summands."""
     summands = [isinstance(value, Partial) for value in inputs]
     zeros = list(map(has_zeros, inputs))
     known = all(isinstance(value, Partial | Replicated) for value in inputs)
@@ -95,19 +95,19 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return an op's results for rows; an unsplit input either applies to all rows or is cut to the worker's rows."""
+    """Return an op's results for rows; an unsplit input is used for all rows or cut to the worker's rows."""
     layout = common_layout(node, inputs)
     local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):
         if isinstance(value, Sharded) or value.var.type.broadcastable[layout.axis]:
             continue
-        # The input has one row for each row of the whole batch.
+        # The input has a row for each row of the whole batch.
         local[i] = Replicated(spreader.own_rows(value.var, layout, node))
     return [with_layout_of(layout, out) for out in remade(node, local)]
 
 
 def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
-    """Compute with lengths: integer results remain lengths, and floats are computed for the whole batch."""
+    """Apply an op to lengths: integer results are lengths, and floats are computed for the whole batch."""
     op, out = _scalar_op(node), node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
     if out.type.dtype.startswith("float"):
@@ -119,7 +119,7 @@ def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
 
 
 def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
-    """Compute with vectors of lengths, element by element."""
+    """Apply an op to vectors of lengths, element by element."""
     count = next(len(value.entries) for value in inputs if isinstance(value, Vector))
 
     def entry(value: Value, index: int) -> Value:
@@ -135,7 +135,7 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def vector_of(entries: Sequence[Value]) -> Value:
-    """Return a vector of numbers; its layout is `Vector` if any of the numbers is a length."""
+    """Return a vector of numbers, with the layout `Vector` if one of them is a length."""
     var = tensor.stack([entry.var for entry in entries])
     return Vector(var, tuple(entries)) if has(entries, Length) else Replicated(var)
 
@@ -167,13 +167,13 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
-    """Return the layout that an array has after some axes are removed."""
+    """Return the layout of an array after some axes are removed."""
     return replace(value, var=var, axis=value.axis - sum(axis < value.axis for axis in axes))
 
 
 @rule(ops.MaxAndArgmax, ops.Argmax)
 def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Find the largest element of each row."""
+    """Find the index of the largest element in each row."""
     (value,) = inputs
     assert isinstance(node.op, ops.MaxAndArgmax | ops.Argmax)
     axes = range(node.inputs[0].type.ndim) if node.op.axis is None else node.op.axis
@@ -186,7 +186,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Dot)
 def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Multiply matrices. If the product sums over the examples, the result is a summand."""
+    """Multiply matrices. A product that sums over the examples is a summand."""
     left, right = inputs
     return _contract(spreader, node, inputs, left.var.type.ndim - 1, max(right.var.type.ndim - 2, 0), 0)
 
@@ -205,7 +205,7 @@ def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 def _contract(
     spreader: Spreader, node: Apply, inputs: list[Value], left_axis: int, right_axis: int, pairs: int
 ) -> list[Value]:
-    """Return a product that sums over `left_axis` and `right_axis`; both inputs share the first `pairs` axes."""
+    """Return a product that sums over `left_axis` and `right_axis`, with `pairs` leading batch axes."""
     left, right = inputs
     splits = [value for value in inputs if isinstance(value, Sharded)]
     if isinstance(left, Sharded) and isinstance(right, Sharded):

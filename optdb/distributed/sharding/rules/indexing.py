@@ -28,7 +28,7 @@ from optdb.host.theano.functions.originals import tensor
 
 
 def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
-    """Return the split axis of the selected part of an array; the selection must contain all rows of the batch."""
+    """Return the split axis of a selected part, which must contain all rows of the batch."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
         raise NotSplittable(node, "it selects rows of the batch by index")
@@ -44,7 +44,7 @@ def _is_full(chosen: slice) -> bool:
 
 @rule(ops.Subtensor)
 def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Take a part of each row, or take elements of a vector of lengths."""
+    """Take a part of each row, or elements of a vector of lengths."""
     value, *numbers = inputs
     assert isinstance(node.op, ops.Subtensor)
     index = ops.get_idx_list(node.inputs, node.op.idx_list)
@@ -113,7 +113,7 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 @rule(ops.AdvancedIncSubtensor1)
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Add each example's contribution to rows of a table; the result is a summand."""
+    """Add contributions of each example to rows of a table; the result is a summand."""
     table, new, numbers = inputs
     assert isinstance(node.op, ops.AdvancedIncSubtensor1)
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
@@ -130,12 +130,12 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 
 def _axes_of(index: Value) -> int | None:
-    """Return the number of axes of an index; None for slices and new axes."""
+    """Return the rank of an index; None for slices and new axes."""
     return getattr(index.var.type, "ndim", None)
 
 
 def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
-    """Raise an error unless the indices select, in each row, elements of that row."""
+    """Raise an error unless the indices select elements of each row."""
     all_vectors = all(_axes_of(value) == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
         raise NotSplittable(node, "it selects rows of the batch by index")
@@ -176,7 +176,7 @@ def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
 
 
 def _of_rows(spreader: Spreader, node: Apply, new: Value, like: Sharded) -> Value:
-    """Return new elements for a worker's rows: rows of the same examples as in `like`, or one row for all of them."""
+    """Return new elements for a worker's rows: a row for each row of `like`, or one row for all of them."""
     if isinstance(new, Sharded):
         common_layout(node, [like, new])
         return new

@@ -1,7 +1,7 @@
 """The rules for layers of neural networks and for random numbers.
 
-Each worker draws the random numbers for the whole batch and takes its rows. Each example therefore gets the same
-numbers as on one device, and the states of generators remain equal on all workers.
+Each worker draws the random numbers for the whole batch and takes its rows. Each example thus gets the same numbers as
+on one device, and the states of generators stay equal on all workers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optdb.host.theano.functions.originals import tensor
 
 @rule(ops.AbstractConv, ops.AbstractBatchNormInference)
 def convolve_or_normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Convolve each image, or normalize it by given statistics."""
+    """Convolve each image, or normalize it with given statistics."""
     return _by_pictures(spreader, node, inputs, 0)
 
 
@@ -52,7 +52,7 @@ def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures: int | None) -> list[Value]:
-    """Return the result of an op with one input that may be split; the other inputs apply to all images."""
+    """Apply an op to the split input `pictures`; the other inputs apply to all images."""
     others = [value for i, value in enumerate(inputs) if i != pictures]
     if has(others, Sharded):
         raise NotSplittable(node, "filters, or their gradients, differ between examples")
@@ -65,7 +65,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Ops whose outputs depend row by row, along axis 0, on the same rows of this number of inputs.
+#: Maps ops that compute each row along axis 0 from the same row of their first inputs to the number of these inputs.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,
@@ -84,7 +84,7 @@ _POOLING = (ops.Pool, ops.MaxPoolGrad, ops.AveragePoolGrad, ops.DownsampleFactor
 
 @rule(*_ROW_OPS)
 def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply an op that computes each row of its results from the same row of its inputs."""
+    """Apply an op that computes each row of its results from the same row of the inputs."""
     count = next(_ROW_OPS[cls] for cls in type(node.op).__mro__ if cls in _ROW_OPS)
     rows, others = inputs[:count], spreader.wholes(inputs[count:], node)
     if not has(rows, Sharded):
@@ -98,7 +98,7 @@ def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.SoftmaxWithBias, ops.CrossentropySoftmaxArgmax1HotWithBias)
 def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply an op that computes each row of its results from a row of its input and from a bias that all rows share."""
+    """Apply an op that computes each row of its results from a row of the input and a shared bias."""
     rows, bias, *classes = inputs
     split = [rows, *classes]
     if not has(split, Sharded):
@@ -111,7 +111,7 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize the rows by statistics of the whole batch, or of the part; running averages are means over workers."""
+    """Normalize the rows with statistics of the whole batch or of the part; average running averages over workers."""
     x = inputs[0]
     if not isinstance(x, Sharded):
         return spreader.replicated(node, inputs)
@@ -146,7 +146,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
 
 @rule(ops.AbstractBatchNormTrainGrad)
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the gradient for each row, and the gradients for the scale and the bias, which are sums over the batch."""
+    """Return the gradient for each row, and the gradients of the scale and the bias, which are sums over the batch."""
     x, dy, *rest = inputs
     assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
     axes = node.op.axes
@@ -163,7 +163,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
     total = spreader.whole(Partial(own), node).array
     dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
-    # Deviations from the rounded mean may not add up to 0, so keep their sum, as the gradient on one device does.
+    # Deviations from the rounded mean may not add up to 0. As on one device, the gradient contains their sum.
     slope = dscale / count * inverse * inverse
     offset = (dbias * inverse - off * slope) / count
     dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)
@@ -175,7 +175,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
-    """Return the number of elements, in the whole batch, that each statistic is computed from."""
+    """Return the number of elements of the whole batch in each statistic."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
     return count
@@ -183,7 +183,7 @@ def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVaria
 
 @rule(mrg_uniform_base, RandomFunction)
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Draw numbers for the whole batch; the inputs are the generator's state, the shape and parameters."""
+    """Draw numbers for the whole batch from the generator's state, the shape and parameters."""
     if has(inputs, Sharded):
         raise NotSplittable(node, "the distribution's parameters differ between examples")
     state, drawn = spreader.replicated(node, inputs)

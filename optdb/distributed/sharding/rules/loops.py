@@ -1,7 +1,7 @@
 """The rule for Scan.
 
 Workers cannot wait for each other within a loop. A sum in a loop, such as the gradient of a recurrent weight, therefore
-remains a summand that is added up after the loop.
+remains a summand; it is all-reduced after the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 class _Loop:
     """Applies rules to the inner graph of a loop until the layouts of its states are stable.
 
-    The layout of a state is the layout of the outer array that holds its values in all steps, along axis 0.
+    The layout of a state is the layout of the outer array that holds its values in all steps along axis 0.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
@@ -82,7 +82,7 @@ class _Loop:
         return spreader.values
 
     def _within(self, inner: Variable, outer: Value) -> Value:
-        """Return the value that an inner variable has in one step: the outer value without axis 0."""
+        """Return the value of an inner variable in one step: the outer value without axis 0."""
         if isinstance(outer, Sharded):
             if outer.axis == 0:
                 self._refuse("it iterates over the examples of the batch")
@@ -104,7 +104,7 @@ class _Loop:
         return results + [[_inner_value(inner, var)] for var in single]
 
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
-        """Return a layout for a state that fits both its initial values and the values that steps compute."""
+        """Return a layout for a state that fits both its initial and its computed values."""
         for new in following:
             if isinstance(state, Replicated) and isinstance(new, Replicated):
                 state = Replicated(state.var, state.zero and new.zero)
@@ -135,7 +135,7 @@ class _Loop:
 
 
 def _inner_value(values: dict[Variable, Value], var: Variable) -> Value:
-    """Return the value of an inner variable; constants are equal on all workers."""
+    """Return the value of an inner variable or constant."""
     return values.get(var, Replicated(var))
 
 

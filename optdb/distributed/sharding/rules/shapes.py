@@ -32,7 +32,7 @@ def _is_constant(var: Variable, *numbers: int) -> bool:
 
 @rule(ops.Shape)
 def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the lengths; the length of a split axis has one value for the part and one for the whole batch."""
+    """Return the lengths of all axes."""
     (value,) = inputs
     if isinstance(value, Sharded):
         own = remade(node, inputs)[0]
@@ -82,7 +82,7 @@ def _entries(value: Value, count: int, node: Apply) -> list[Value]:
 
 
 def _static_length(var: Variable) -> int | None:
-    """Return the length of a vector; None if the graph does not determine it."""
+    """Return the length of a vector; None if it is unknown."""
     if isinstance(var, Constant):
         return len(var.data)
     if var.type.broadcastable[0]:
@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape after checking, in each call, that two numbers are equal; otherwise rows would change order."""
+    """Return a shape that is checked in each call: if `own` differs from `expected`, rows would change order."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -137,7 +137,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         raise NotSplittable(node, "the length of the rows is unknown; replace -1 by it")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
-        # Rows stay in order if the product of the axes before the split axis stays, and no new row has two examples.
+        # Rows stay in order if the product of the axes before the split axis is unchanged and no row mixes examples.
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
@@ -145,7 +145,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"the batch is split along axis {value.axis}, which the reshape does not keep")
-    # Each row remains intact if the reshape preserves the product of the axes after the split axis.
+    # Rows stay intact if the product of the axes after the split axis is unchanged.
     checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
@@ -157,7 +157,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return a reshaped array; each call checks that pairs of numbers are equal."""
+    """Return a reshaped array; each call checks that the numbers in each pair are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -165,7 +165,7 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
-    """Return the split axis of a new shape, and whether that axis has one row for each example."""
+    """Return the split axis of a new shape, and whether it has one row for each example."""
     lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     unknown = [i for i, entry in enumerate(entries) if _is_constant(entry.var, -1)]
     if len(lengths) == 1 and lengths[0][1].linear:
@@ -178,7 +178,7 @@ def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
 
 @rule(ops.Alloc, ops.AllocEmpty)
 def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Fill an array with a value; the array is split if a length in its shape depends on the batch."""
+    """Fill an array with a value; the array is split if its shape depends on the batch."""
     filled = isinstance(node.op, ops.Alloc)
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
     of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
@@ -226,7 +226,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; conditions are evaluated for whole values."""
+    """Keep the layout of the first input; conditions are computed from whole values."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return spreader.replicated(node, inputs)
@@ -245,7 +245,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.ARange)
 def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Number the rows of a worker's part, so that they can be indexed. All other ranges are equal on all workers."""
+    """Number the rows of a worker's part for indexing; other ranges are equal on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
         return spreader.replicated(node, inputs)
@@ -256,7 +256,7 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 
 @rule(ops.Join)
 def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply `Join`, which must not join arrays along the axis on which the batch is split."""
+    """Apply `Join`, which must not join arrays along the split axis."""
     axis, *arrays = inputs
     if all(isinstance(value, Replicated) for value in inputs):
         return [Replicated(out, all(map(has_zeros, arrays))) for out in remade(node, inputs)]
@@ -283,7 +283,7 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Split)
 def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply `Split`, which must not divide the axis along which the batch is split."""
+    """Apply `Split`, which must not divide the split axis."""
     value, axis, sizes = inputs
     if isinstance(value, Sharded):
         if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.type.ndim == value.axis:
