@@ -5,9 +5,10 @@
     import optdb.pytensor
     f = pytensor.function([x], y, mode="OPENCL")
 
-A function is described to ``optdb.device.functions``, which fuses it into few kernels and launches them in each call.
-`dispatch` maps ops to their descriptions; each family of ops has a module. Ops without a description run on the host.
-In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for the shapes of the inputs.
+In the first call for some input shapes, a function is traced by ``optdb.device.functions``, which fuses it into few
+kernels; each call launches them. `dispatch` maps ops to functions that trace them, with a module for each family of
+ops. Other ops run on the host. In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for
+the shapes of the inputs.
 """
 
 from optdb.pytensor import versions

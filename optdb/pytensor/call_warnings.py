@@ -22,17 +22,17 @@ from optdb.pytensor.host_groups import HostNodes, op_name
 #: The number of untimed first calls, in which code is compiled.
 _COMPILING_CALLS = 5
 _TIMED_HOST_CALLS = 20
-#: If host nodes take a larger share of a call, a warning is issued.
+#: The share of a call that host nodes may take without a warning.
 LARGE_SHARE = 0.2
 _NAMED = 5
 
 
 class HostNodesWarning(UserWarning):
-    """Nodes that run on the host take a large share of a function's calls."""
+    """Warns that nodes on the host take a large share of a function's calls."""
 
 
 class HostNote:
-    """Calls a function, times some calls, and warns if nodes on the host take a large share."""
+    """Times some calls of a function, and warns if nodes on the host take a large share."""
 
     def __init__(self, function: TracedFunction, host: HostNodes) -> None:
         self._function = function
@@ -73,16 +73,16 @@ class HostNote:
 #: The number of untimed first calls, after which small launches are merged.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
-#: A call that takes less time than this, in seconds, mostly consists of launches and waiting on any device.
+#: A shorter call, in seconds, mostly consists of launches and waiting on any device.
 SMALL_CALL_S = 1.5e-4
 
 
 class TooSmallWarning(UserWarning):
-    """A function is so short that PyTensor's default mode is likely to be faster."""
+    """Warns that PyTensor's default mode is likely to be faster, because calls are very short."""
 
 
 def _mark() -> Path:
-    """Return the file that exists once a process has warned; all processes of a program share its name."""
+    """Return the path of a file that exists once a process of this program has warned."""
     key = bytes(multiprocessing.current_process().authkey)
     return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
 

@@ -1,7 +1,8 @@
-"""Mode 'OPENCL_AUTO': functions run on the device or by PyTensor's default linker, whichever is faster.
+"""Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, and the two
-results must agree. No other call is computed twice, so shared variables and random generators advance once per call.
+For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, and the
+results must agree. All other calls run on one side, and shared variables and random generators always advance once per
+call.
 """
 
 from __future__ import annotations
@@ -42,31 +43,31 @@ DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
 _VERSION = "choice 2"
-#: Only dtype and shape of larger constants enter a digest.
+#: The digest of a larger constant covers only its dtype and shape.
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
-#: The number of timed calls on each side. After `_FEW_CALLS`, the trial ends if the device is slower by `_CLEAR_RATIO`.
+#: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device is slower by `_CLEAR_RATIO`.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
 #: The device is chosen if its time is less than this fraction of the default's.
 _WORTHWHILE = 0.95
 #: The maximum number of trials. Later shapes use the default, because each trial compiles for the device again.
 _MOST_CHOICES = 8
-#: Largest difference between values, relative to the largest number in the array.
+#: The largest accepted difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
 
-#: A function that runs a call on the inputs in cells, stores their next values there, and returns the outputs.
+#: A function that runs a call on the inputs in cells, stores next values in the cells, and returns the outputs.
 CellFunction = Callable[[Sequence[Cell]], Any]
 
 
 class DifferingValuesWarning(UserWarning):
-    """The device has computed values that differ from those of PyTensor's default linker."""
+    """Warns that the device and PyTensor's default linker compute different values."""
 
 
 @dataclass(frozen=True)
 class SideChoice:
-    """The side that is chosen for calls with certain shapes, and the reason for the choice."""
+    """The side chosen for calls with certain shapes, and the reason for the choice."""
 
     side: str  #: `DEFAULT` or `DEVICE`.
     reason: str
@@ -84,8 +85,8 @@ class SideChoice:
 class Trial:
     """Alternates calls with certain shapes between both sides until one side is chosen.
 
-    `run` returns a side's function; `overwritable` has the positions of the inputs that the default may overwrite;
-    `updates` maps the number of an output to the position of the input whose next value it is.
+    `run` returns a side's function. `overwritable` lists the positions of the inputs that the default may overwrite.
+    `updates` maps an output's number to the position of the input that the output updates.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Trial:
         self.choice: SideChoice | None = None
 
     def call(self, cells: Sequence[Cell]) -> Any:
-        """Run a call, and choose a side once enough calls have been timed."""
+        """Run a call, and choose a side when enough calls have been timed."""
         self._calls += 1
         if self._calls == 1:
             return self._first(cells)
@@ -115,7 +116,7 @@ class Trial:
         return results
 
     def _first(self, cells: Sequence[Cell]) -> Any:
-        """Run a call by the default. If the default cannot compile the graph, run the call on the device."""
+        """Run a call with the default; if the default cannot compile the graph, run it on the device."""
         kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
@@ -129,7 +130,7 @@ class Trial:
             return self._without_default(cells, error)
 
     def _without_default(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Run this call and all later calls on the device, since the default cannot be compiled."""
+        """Choose the device, because the default cannot compile the graph."""
         try:
             results = self._run(DEVICE)(cells)
         except Exception:
@@ -138,20 +139,20 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on the device, which does not overwrite the inputs. If the device fails, use the default."""
+        """Run a call on the device, which does not overwrite the inputs; if the device fails, use the default."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
             return self._without_device(cells, error)
 
     def _without_device(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Run this call and all later calls by the default, since the device failed."""
+        """Choose the default, because the device failed."""
         results = self._run(DEFAULT)(cells)
         self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
         return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on both sides and compare the outputs. The default's next values are stored in the inputs."""
+        """Run a call on both sides, compare the outputs, and store the default's next values."""
         updated = self._updates.values()
         apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
         try:
@@ -173,7 +174,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """Choose the default once it is clearly faster, or the device if it wins by both median and minimum time."""
+        """Choose the default once it is clearly faster, or the device if its median and minimum times are lower."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):
@@ -188,7 +189,7 @@ def _summary(error: Exception) -> str:
 
 
 def agree(expected: Sequence[Any] | None, computed: Sequence[Any]) -> bool:
-    """Return whether arrays are equal within rounding. Values that are not arrays are not compared."""
+    """Return whether arrays are equal up to rounding; other values are not compared."""
     return all(
         _arrays_agree(one, other)
         for one, other in zip(expected or (), computed)
@@ -216,20 +217,20 @@ class ChoosingFunction:
     def __init__(self, fgraph: Any, context: Callable[[], Context]) -> None:
         self.fgraph = fgraph
         self._context = context
-        # Inputs whose types leave lengths open: their shapes may differ between calls.
+        # The inputs whose shapes may differ between calls.
         self._varying = [n for n, var in enumerate(fgraph.inputs) if None in getattr(var.type, "shape", ())]
         protected = set(fgraph._supervisor.protected)
         self._overwritable = [n for n, var in enumerate(fgraph.inputs) if var not in protected]
-        #: Maps the number of an output to the position of the input whose next value it is.
+        #: Maps an output's number to the position of the input that the output updates.
         self._updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         self._lock = threading.RLock()
         self._default: CellFunction | None = None
-        #: Runs calls on the device, as long as the device can still be chosen.
+        #: Runs calls on the device while the device can still be chosen.
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
-        #: The choices so far, by the shapes of inputs whose lengths vary.
+        #: The choices so far, by the shapes of the inputs whose shapes may differ.
         self.choices: dict[Any, SideChoice] = {}
-        #: Shapes of inputs, and the function for calls with these shapes.
+        #: The shapes of the latest call, and the function for these shapes.
         self._current: tuple[Sequence[tuple[int, Any]], CellFunction] = ((), self._choose)
 
     @functools.cached_property
@@ -237,7 +238,7 @@ class ChoosingFunction:
         return graph_digest(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> Any:
-        """Run the computation, as `Computation.run`."""
+        """Run the computation; see `Computation.run`."""
         shapes, run = self._current
         for number, shape in shapes:
             if cells[number][0].shape != shape:
@@ -245,7 +246,7 @@ class ChoosingFunction:
         return run(cells)
 
     def _choose(self, cells: Sequence[Cell]) -> Any:
-        """Run a call that is part of a trial, or whose shapes differ from those of the last call."""
+        """Run a call that is part of a trial or has other shapes than the last call."""
         shapes = tuple([cells[number][0].shape for number in self._varying])
         with self._lock:
             choice = self.choices.get(shapes) or self._known(shapes)
@@ -291,7 +292,7 @@ class ChoosingFunction:
             warn_unwritable("choices of mode OPENCL_AUTO", tuning.path_of(key).parent, error, "measures again")
 
     def _key(self, shapes: Any) -> dict[str, Any]:
-        """Return everything that a choice depends on."""
+        """Return the key of a stored choice, with everything that it depends on."""
         return {
             **tuning.key_of(self._context().device, "linker of PyTensor", "", _VERSION),
             "graph": self._digest,
@@ -313,7 +314,7 @@ class ChoosingFunction:
         return self.device.run
 
     def _compiled(self) -> Callable[..., Any]:
-        """Compile the graph with PyTensor's default linker, as without this mode, and return the function."""
+        """Compile the graph with PyTensor's default linker."""
         source = source_of(self.fgraph)
         inputs = [In(var, mutable=number in self._overwritable) for number, var in enumerate(source.inputs)]
         function = pytensor.function(
@@ -329,7 +330,7 @@ class ChoosingFunction:
 
 
 def run_by_values(compiled: Callable[..., Any], updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
-    """Call a function with the values in `cells`, and store the next values there: either all of them or none."""
+    """Call a function with the values in `cells`, and store either all next values there or none."""
     outputs = compiled(*[fetched(cell) for cell in cells])
     return without_sigint(_stored, outputs, updates, cells) if updates else outputs
 
@@ -341,7 +342,7 @@ def _stored(outputs: Any, updates: Sequence[tuple[int, int]], cells: Sequence[Ce
 
 
 def _choice_of(found: Mapping[str, Any]) -> SideChoice | None:
-    """Return a stored choice, or None if the file holds something else."""
+    """Parse a stored choice; return None if the file holds something else."""
     try:
         times = [float(found[name]) for name in ("default_s", "device_s")]
         return SideChoice({DEFAULT: DEFAULT, DEVICE: DEVICE}[found["side"]], "measured earlier", *times)
@@ -356,7 +357,7 @@ def _version_of(package: str) -> str:
 
 
 class ChoosingLinker(OpenCLLinker):
-    """A linker whose functions run on a device, or with PyTensor's default linker where that is faster."""
+    """A linker whose functions run on a device or with PyTensor's default linker, whichever is faster."""
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> ChoosingFunction:
         """Return the object that computes a graph's outputs from its inputs."""
@@ -364,7 +365,7 @@ class ChoosingLinker(OpenCLLinker):
 
 
 def graph_digest(fgraph: Any) -> str:
-    """Return a digest of a graph's ops, types and small constants; variables' names are not included."""
+    """Return a digest of a graph's ops, types and small constants, without names of variables."""
     return hashlib.sha256("\n".join(_graph_lines(fgraph)).encode()).hexdigest()[:32]
 
 
@@ -382,7 +383,7 @@ def _graph_lines(fgraph: Any) -> Iterator[str]:
 
 
 def _op_text(op: Any) -> str:
-    # Some ops' names contain the addresses of functions, which differ between processes.
+    # Some names of ops contain addresses, which differ between processes.
     name = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(op).__module__}.{type(op).__qualname__} {op}")
     inner = getattr(op, "fgraph", None)
     return name if inner is None else f"{name} {graph_digest(inner)}"

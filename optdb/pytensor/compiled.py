@@ -1,4 +1,4 @@
-"""Compiled functions of mode OPENCL: reports, repeated and asynchronous calls, and evaluation at many points."""
+"""Operations on functions of mode OPENCL: reports, repeated and asynchronous calls, and evaluation at many points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optdb.runtime.timing import CommandRange
 
 
 def device_function(function: Any) -> OpenCLFunction:
-    """Return the object that runs a function on its device; raise TypeError if the function is not of mode OPENCL."""
+    """Return the object that runs a function on its device; raise TypeError for a function of another mode."""
     compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not isinstance(compiled, OpenCLFunction):
         raise TypeError(f"{function!r} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
@@ -34,12 +34,12 @@ def device_function(function: Any) -> OpenCLFunction:
 
 
 def explicit_inputs(function: Any) -> list[Any]:
-    """Return the inputs that a caller passes as `SymbolicInput` objects, without shared variables."""
+    """Return a function's inputs, without shared variables."""
     return [given for given in function.maker.inputs if not given.implicit]
 
 
 def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int) -> list[HostArray]:
-    """Return the arguments of a call as arrays, with `batch_axes` leading axes besides those of the inputs.
+    """Return the arguments of a call as arrays, with `batch_axes` additional leading axes.
 
     Raises
     ------
@@ -73,7 +73,7 @@ _NOT_CALLED = "not called yet"
 
 
 def explain(function: Any) -> str:
-    """Return a report on a compiled function: its work on the device, by plan and shapes, and its work on the host.
+    """Return a report on a compiled function: its work on the device for each plan, and its work on the host.
 
     Parameters
     ----------
@@ -152,9 +152,9 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
-    """Begin a call, and return before the device is done with it, unless nodes need the host.
+    """Begin a call, and return before the device has finished it, unless nodes need the host.
 
-    Later calls run after this call, and see its updates. The caller may change the arguments immediately.
+    Later calls run after this call and see its updates. The caller may change the arguments immediately.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     Returns
     -------
     Future
-        ``wait()`` returns the results. Results on the host have no values before that.
+        ``wait()`` returns the results. Host arrays among them have no values before that.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function whose thunk runs `run`, for this call, in place of its usual function."""
+    """Call a function with its thunk replaced by `run` for this call."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)
@@ -200,7 +200,7 @@ def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> 
 
 @dataclass(frozen=True)
 class _Batched:
-    """A compiled function with a batch axis, and which of its results have that axis."""
+    """A compiled function with a batch axis, and whether each of its results has that axis."""
 
     function: Any
     has_axis: tuple[bool, ...]
@@ -213,14 +213,14 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     """Evaluate a function at many points in one call.
 
     The results equal ``f(x)`` for each x, up to rounding. The first call compiles a function with a batch axis, which
-    is kept as long as `f`. A call needs memory for all points.
+    lives as long as `f`. A call needs memory for all points.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function
         A function compiled in mode OPENCL, without updates of shared variables.
     *xs : array_like
-        The values of each argument of `f`, with a first axis for the points.
+        The values of each argument of `f`, with the points along the first axis.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     batched = _BATCHED[compiled]
     count = counts[0]
     if not count:
-        # Without points, results of some ops would not have the batched shape: compute one point, and drop it.
+        # Some ops do not support empty batches: compute one point, and drop it.
         arrays = [np.zeros((1, *array.shape[1:]), array.dtype) for array in arrays]
     values = zip(batched.function(*arrays), batched.has_axis, strict=True)
     results = [value[:count] if has_axis else np.repeat(value[None], count, axis=0) for value, has_axis in values]

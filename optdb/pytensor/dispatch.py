@@ -1,4 +1,4 @@
-"""Dispatches PyTensor's ops to the functions that describe them to the device."""
+"""Dispatches PyTensor's ops to the functions that trace them for the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.device.tensors import Tensor
 
 
 class OnHost(Exception):
-    """A node needs the host; the message gives the reason."""
+    """Raised if a node needs the host; the message gives the reason."""
 
 
 def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
@@ -34,9 +34,9 @@ def is_array(var: Variable) -> bool:
 
 @functools.singledispatch
 def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
-    """Return the outputs of a node as device tensors; the class of its op selects the function.
+    """Trace a node: return its outputs as device tensors.
 
-    The inputs are tensors, and host values for variables that are not arrays; `trace` is a `GraphTrace`.
+    The inputs are tensors, or host values for variables that are not arrays; `trace` is a `GraphTrace`.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list
 
 @functools.singledispatch
 def batched(core_op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
-    """Return the outputs of a blockwise node, dispatched by its core op's class, as `described` does."""
+    """Trace a blockwise node, dispatched by the class of its core op."""
     raise OnHost(f"{core_op} is not computed in batches on the device")
 
 

@@ -1,6 +1,6 @@
-"""Formulas of random variables, which compute each element of a draw from one uniform random number.
+"""Formulas of random variables, which compute each element from one uniform random number.
 
-PyTensor draws the distributions in `FORMULAS` in the same way, and those in `OTHER_FORMULAS` by rejection.
+PyTensor uses the same formulas for the distributions in `FORMULAS`, and rejection for `OTHER_FORMULAS`.
 
 References
 ----------
@@ -23,10 +23,10 @@ from optdb.device.expressions import applied
 from optdb.device.tensors import Constant, Tensor
 from optdb.numpy_types import HostArray
 
-#: Random integers are multiples of numbers with 52 bits.
+#: Random integers are computed from 52-bit random numbers.
 _LARGEST_RANGE = 2.0**52
-#: The normal quantile as quotients of polynomials, for u near 0.5 and for other u. AS 241 has a third quotient for u
-#: below 1e-11, but the second one is still accurate to 5e-13 there.
+#: Quotients of polynomials for the normal quantile: one for u near 0.5, and one for other u. AS 241 has a third
+#: quotient for u below 1e-11, where the second one is still accurate to 5e-13.
 _CENTRAL = (
     (
         *(3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4),
@@ -50,7 +50,7 @@ _TAIL = (
 
 
 class Term:
-    """A tensor in a formula, with operators. All terms of a formula have one floating-point dtype."""
+    """A tensor in a formula, with operators. All terms of a formula have the same floating-point dtype."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -91,11 +91,11 @@ _exp, _floor, _log, _log1p, _sqrt, _tan = map(_function, ("Exp", "Floor", "Log",
 
 @dataclass(frozen=True)
 class Formula:
-    """The draws of a distribution, for uniform random numbers and the distribution's parameters."""
+    """A distribution's formula, which maps uniform random numbers and parameters to draws."""
 
-    #: Takes a uniform random number for each element, followed by the parameters, all as terms. Returns the draws.
+    #: Takes a uniform random number for each element, and the parameters. Returns the draws; all are terms.
     draw: Callable[..., Term]
-    #: Takes parameters as arrays, and returns whether they are valid, as an array.
+    #: Takes parameters as arrays, and returns an array of whether they are valid.
     is_valid: Callable[..., HostArray]
     #: Whether PyTensor's default linker raises an error if parameters are not valid.
     is_checked: bool = False
@@ -134,8 +134,8 @@ def _has_scale(*parameters: HostArray) -> HostArray:
     return np.asarray(parameters[-1] >= 0)
 
 
-#: The distributions that PyTensor draws from one uniform number for each element, by the same formula. For laplace and
-#: logistic, PyTensor replaces a number that is 0. It uses this formula for bernoulli only with numba.
+#: The distributions for which PyTensor uses the same formula, with one uniform number for each element. For laplace and
+#: logistic, PyTensor replaces the number 0. For bernoulli, it uses this formula only with numba.
 FORMULAS: dict[Any, Formula] = {
     basic.UniformRV: Formula(
         lambda u, low, high: low + (high - low) * u, lambda low, high: np.isfinite(high - low) & (high >= low)
@@ -154,7 +154,7 @@ FORMULAS: dict[Any, Formula] = {
     basic.BernoulliRV: Formula(lambda u, p: ~(p < u), lambda p: (p >= 0) & (p <= 1)),
 }
 
-#: Formulas for distributions that PyTensor draws by rejection. Their random numbers are above 0 and below 1.
+#: Formulas for distributions that PyTensor draws by rejection. They take random numbers in the open interval (0, 1).
 OTHER_FORMULAS: dict[Any, Formula] = {
     basic.NormalRV: Formula(_normal, _has_scale),
     basic.HalfNormalRV: Formula(lambda u, loc, scale: loc + abs(normal_quantile(u)) * scale, _has_scale),

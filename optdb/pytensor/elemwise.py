@@ -23,7 +23,7 @@ from optdb.device.tensors import Tensor
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
 
-#: Names that differ from the names of the classes.
+#: Scalar ops whose names differ from the names of their classes.
 _NAMES = {
     "Sign": "Sgn",
     "Reciprocal": "Inv",
@@ -32,7 +32,7 @@ _NAMES = {
     "ScalarMaximum": "Maximum",
     "ScalarMinimum": "Minimum",
 }
-#: Classes are identified by name only in these modules, because a user's op may have the same name.
+#: The modules whose classes are identified by name; a user's op may have the same name.
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
@@ -68,7 +68,7 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> ScalarProgram:
 
 
 def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> ScalarProgram:
-    """Return log(1 - exp(x)), by whichever of two formulas is accurate for x."""
+    """Return log(1 - exp(x)), with the formula that is accurate for x."""
     builder = ProgramBuilder(dtypes)
     x: Slot = 0
     if dtypes[0] != dtype:
@@ -95,9 +95,9 @@ def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: GraphTr
 
 
 def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: GraphTrace) -> list[Value]:
-    """Return a scalar op applied to tensors; raise OnHost if it needs a dtype that the device lacks."""
+    """Apply a scalar op to tensors; raise OnHost if it needs a dtype that the device lacks."""
     if isinstance(op, TrueDiv) and all(x.dtype[0] in "iub" for x in inputs):
-        # floatX decides the result's dtype, and may have changed since the node was made.
+        # The result's dtype depends on floatX, which may have changed since the node was made.
         inputs = [cast(x, node.outputs[0].type.dtype) for x in inputs]
     program = program_of(op, [x.dtype for x in inputs])
     for dtype in computed_dtypes(program) - {var.type.dtype for var in (*node.inputs, *node.outputs)}:
@@ -108,7 +108,7 @@ def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: GraphTra
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if lengths differ, or if an axis broadcasts although its type does not say so."""
+    """Raise ValueError if lengths differ, or if an axis broadcasts that is not broadcastable."""
     for axis in range(node.outputs[0].type.ndim):
         lengths = [x.shape[axis] for x in inputs]
         if all(length == lengths[0] for length in lengths):

@@ -27,9 +27,9 @@ _FIXED = "a function of PyTensor is compiled for the shapes of a call"
 def export(
     f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
 ) -> list[Report]:
-    """Write functions and their shared variables into a file, which `optdb.load` runs without PyTensor.
+    """Write functions and their shared variables to a file, which `optdb.load` runs without PyTensor.
 
-    The file supports arguments with the shapes of the examples. Its shared variables start with the functions' values.
+    The file supports arguments with the shapes of the examples. Its shared variables start with their current values.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def export(
     path : str or Path
         The file to write; an existing file is replaced.
     examples : sequence or mapping, optional
-        Calls, each a sequence of arguments or a mapping of them by name; for several functions, calls by name. Only
-        shapes matter; by default, those of the latest calls.
+        Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
+        their names to calls. Only the shapes matter; by default, those of the latest calls.
     device_kinds : sequence of str
         Kinds of devices to export for: 'cpu' for processors, 'gpu' for all others.
 
@@ -53,7 +53,7 @@ def export(
     TypeError
         If a function was compiled in another mode, or if an example is not valid for its inputs.
     optdb.runtime.recording.Untraceable
-        If a file cannot hold a function, because it has steps on the host or checks that raise errors.
+        If a file cannot hold a function, because it has host nodes or checks that raise errors.
     """
     functions = f if isinstance(f, Mapping) else {None: f}
     handed = {name: _exportable(function) for name, function in functions.items()}
@@ -106,7 +106,7 @@ def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[
 
 
 def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
-    """Return the outputs of a function for a tracer's arguments, which must have the declared shapes."""
+    """Return a function's outputs for a tracer's arguments, which must have the declared shapes."""
     for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
         if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
             raise TypeError(f"{var} has shape {var.type.shape}, but got {argument.shape}")

@@ -1,4 +1,4 @@
-"""Groups of a function's host nodes; each group is compiled as one function."""
+"""Groups of host nodes, each of which is compiled as one function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytensor.tensor.blockwise import Blockwise
 from optdb.pytensor.dispatch import batched, described, is_array
 from optdb.pytensor.sources import Source, mode_of_linker
 
-#: Longest name of an op in reports, in characters; longer names are cut off.
+#: The maximum length of an op's name in reports, in characters.
 _NAME_LENGTH = 60
 
 
@@ -35,9 +35,9 @@ def linkers() -> Iterator[str]:
 
 
 class HostGroup:
-    """Nodes that the host computes, in topological order; they are compiled as one function at the first call.
+    """Host nodes in topological order, which are compiled as one function at the first call.
 
-    `outputs` are results of the graph or inputs of nodes outside the group. `left` are the nodes that need the host.
+    `outputs` are results of the graph or inputs of other nodes. `left` are the nodes that need the host.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HostGroup:
         self.outputs = outputs
         made = {var for node in nodes for var in node.outputs}
         taken = dict.fromkeys(var for node in nodes for var in node.inputs)
-        #: Variables computed outside the group; constants are a part of the compiled function.
+        #: The variables computed outside the group; constants are compiled into the function.
         self.inputs = [var for var in taken if var not in made and not isinstance(var, Constant)]
         self._overwrites = any(node.op.destroy_map for node in nodes)
         self.linker = ""
@@ -67,7 +67,7 @@ class HostGroup:
         return self._first(args) if self._function is None else self._results(args)
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
-        """Compile and call the function with the first linker that succeeds: numba compiles at the first call."""
+        """Compile and call the function with the first linker that succeeds."""
         failures = compile_errors()
         failed: Exception = AssertionError("Python's linker is tried last")
         for self.linker in linkers():
@@ -91,7 +91,7 @@ class HostGroup:
             outputs = [var.type() for var in node.outputs]
             copies.update(zip(node.outputs, outputs))
             Apply(node.op, [copies.get(var, var) for var in node.inputs], outputs)
-        # Arrays may be borrowed, since they are copied to the device before the next call.
+        # The outputs are copied to the device before the next call, so they may be borrowed.
         results = [Out(copies[var], borrow=is_array(var)) for var in self.outputs]
         mode = mode_of_linker(self.linker, self._source)
         return pytensor.function(
@@ -107,7 +107,7 @@ class HostGroup:
 
 
 def compile_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a first call raises if a linker does not support an op."""
+    """Return the exceptions that the first call raises if a linker does not support an op."""
     if find_spec("numba") is None:
         return (NotImplementedError,)
     return NotImplementedError, import_module("numba.core.errors").NumbaError
@@ -129,7 +129,7 @@ class HostNodes:
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
     def apart(self) -> HostNodes:
-        """Return an object for an inner graph, without groups, whose reasons are separate."""
+        """Return an object for an inner graph, without groups and reasons."""
         return HostNodes(self._source)
 
     @property
@@ -149,10 +149,10 @@ class HostNodes:
     def next_group(
         self, waiting: Sequence[Apply], is_small: Callable[[Apply], bool], results: Sequence[Variable]
     ) -> HostGroup:
-        """Return the next nodes to compute on the host: host nodes that do not depend on waiting device nodes.
+        """Return the next nodes to run on the host: host nodes that do not depend on waiting device nodes.
 
-        If all waiting host nodes and the device nodes that they depend on are small, the host computes all of these.
-        The waiting nodes are in topological order; each is a host node or depends on one.
+        If all waiting host nodes and the device nodes that they depend on are small, return all of these. The waiting
+        nodes are in topological order; each is a host node or depends on one.
         """
         nodes = self._ready(waiting)
         between = self._with_needed(waiting)
@@ -191,7 +191,7 @@ class HostNodes:
 
 
 def _undescribed_reason(op: Any) -> str | None:
-    """Return why the device supports no node of an op; None if it supports some."""
+    """Return why the device supports no node with an op; None if it supports some."""
     if described.dispatch(type(op)) is described.dispatch(object):
         return f"{type(op).__name__} is not supported on the device"
     if isinstance(op, Blockwise) and batched.dispatch(type(op.core_op)) is batched.dispatch(object):

@@ -24,7 +24,7 @@ from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Strip
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
 
-#: A scatter is computed as a lookup for each element if the indices select at least one in this many elements.
+#: If the indices select at least one in this many elements, a scatter is a lookup for each element.
 _MOST_UNNAMED = 8
 
 
@@ -41,7 +41,7 @@ def _stripe(entry: slice, length: int, trace: GraphTrace) -> Stripe:
 
 
 def _entries(entries: Sequence[Any], x: Tensor, trace: GraphTrace) -> list[slice | Tensor]:
-    """Return the index of each axis of `x`: a slice, or a tensor of integers, such as the positions of a mask."""
+    """Return the index of each axis of `x`, a slice or an integer tensor; a mask becomes its positions."""
     found: list[slice | Tensor] = []
     for entry in entries:
         if isinstance(entry, slice):
@@ -59,15 +59,15 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[
     if mask.shape != tuple(lengths[: mask.ndim]):
         raise IndexError(f"a mask of shape {mask.shape} does not match axes of lengths {tuple(lengths)}")
     for number, positions in enumerate(np.nonzero(mask.value)):
-        # Negative keys denote the axes of a mask: they cannot collide with lengths.
+        # Negative keys for the axes of a mask cannot collide with lengths.
         trace.indices.setdefault((mask, -1 - number), Constant(positions))
     return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 
 
 def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
-    """Return an index without negative elements; each call checks that its elements are less than `length`."""
+    """Return an index without negative elements; each call checks that they are less than `length`."""
     if isinstance(index, Constant):
-        # int64: constants may have narrow or unsigned dtypes that cannot hold lengths.
+        # int64, because the dtype of a constant may not hold lengths.
         value = index.value.astype("int64")
         if value.size and (value.min() < -length or value.max() >= length):
             wrong = value[(value < -length) | (value >= length)].flat[0]
@@ -90,7 +90,7 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
 
 
 def _counted_axis(index: Constant) -> int | None:
-    """Return the only axis that is longer than 1 if the index counts up by one along it; else None."""
+    """Return the axis along which the index counts up by one, if no other axis is longer than 1; else None."""
     if index.size < 2 or max(index.shape) != index.size:
         return None
     flat = index.value.reshape(-1)
@@ -98,14 +98,14 @@ def _counted_axis(index: Constant) -> int | None:
 
 
 def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
-    """Return how many of the kept axes precede the index arrays in the result; none if they are not adjacent."""
+    """Return how many kept axes precede the index arrays in the result; 0 if the arrays are not adjacent."""
     if not indexed or list(indexed) != list(range(indexed[0], indexed[-1] + 1)):
         return 0
     return len([axis for axis in kept if axis < indexed[0]])
 
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
-    """Return the coordinate for an index array, which is broadcast to `common`: the axes `named` of the result."""
+    """Return the coordinate for an index array, broadcast to the result's axes `named`, of shape `common`."""
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -120,7 +120,7 @@ class Region:
     def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: GraphTrace) -> None:
         entries = _entries(unflatten_index_variables(indices, node.op.idx_list), x, trace)
         self.stripes: dict[int, Stripe] = {}
-        #: For each other axis, the checked index array or number.
+        #: For each axis indexed otherwise, the checked index array or number.
         self.indices: dict[int, Tensor] = {}
         for axis, entry in enumerate(entries):
             if isinstance(entry, slice):
@@ -157,9 +157,9 @@ class Region:
         return view(x, self.shape, self.coordinates)
 
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
-        """Return two arrays over `x`: whether an element is selected, and the number of the last index that selects it.
+        """Return, for each element of `x`, whether it is selected, and the number of the last index that selects it.
 
-        Return None if the indices are unknown or select few elements, or if a sum needs several indices of an element.
+        Return None if the indices are unknown or select few elements, or if a sum needs several indices for an element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())
@@ -175,7 +175,7 @@ class Region:
         return Constant(is_named.reshape(shape)), Constant(np.maximum(table, 0))
 
     def spread(self, part: Tensor, x: Tensor, source: Tensor) -> Tensor:
-        """Return for each element of `x` the element of `part` that `sources` chooses."""
+        """Return, for each element of `x`, the element of `part` that `sources` selects."""
         first, last = self.looked_up.start, self.looked_up.stop
         if isinstance(part, Constant) and isinstance(source, Constant) and not self.stripes:
             return Constant(part.value.reshape(-1)[source.value])
@@ -191,7 +191,7 @@ class Region:
         ]
 
     def with_all_axes(self, part: Tensor) -> Tensor:
-        """Return a part's values with an additional axis of length 1 for each index that is a number."""
+        """Return a part with an additional axis of length 1 for each index that is a number."""
         order: list[int | None] = [
             coordinate.terms[0][0] if axis in self.stripes else None for axis, coordinate in enumerate(self.coordinates)
         ]

@@ -1,4 +1,4 @@
-"""Products and factorizations of matrices, and solutions of linear systems, for one matrix or a batch."""
+"""Matrix products, factorizations and linear systems, for one matrix or a batch."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: Gr
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of two matrices of one dtype; raise ValueError if their shapes do not fit."""
+    """Return the product of two matrices with the same dtype; raise ValueError if their shapes do not fit."""
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"matrices of shapes {a.shape} and {b.shape} cannot be multiplied")
     rows, inner, columns = *a.shape, b.shape[1]
     dtype = a.dtype
     if not rows * inner * columns:
         return broadcast(Constant(np.zeros((), dtype)), (rows, columns))
-    # A small result, or one with short sums, is fused with the nodes around it.
+    # Small products, and products with short sums, are fused with other nodes.
     if dtype not in _FLOATS or inner <= UNROLLED or rows * columns <= UNROLLED:
         terms = applied("Mul", dtype, transposed(a, [0, None, 1]), transposed(b, [None, 1, 0]))
         return folded("Add", terms, [2], dtype)
@@ -63,7 +63,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix products of two arrays of one dtype, whose leading axes are batch axes that broadcast."""
+    """Return the matrix products of two arrays with the same dtype, whose batch axes broadcast."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matrices of shapes {a.shape[-2:]} and {b.shape[-2:]} cannot be multiplied")
@@ -112,7 +112,7 @@ def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value], trace: GraphTr
 
 
 def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Tensor:
-    """Return the solutions of linear systems whose batch axes broadcast."""
+    """Return the solutions of linear systems, whose batch axes broadcast."""
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
         raise ValueError(f"{op} takes right-hand sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
@@ -132,7 +132,7 @@ def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value],
 
 
 def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
-    """Return solutions, all NaN for matrices with a zero on the diagonal, as the callers of LAPACK return them."""
+    """Return solutions, with NaN for matrices with a zero on the diagonal, as LAPACK's callers do."""
     last = a.ndim - 2
     coordinates = [Coordinate(0, ((axis, 1),)) for axis in range(last)] + [Coordinate(0, ((last, 1),))] * 2
     diagonal = view(a, (*a.shape[:-2], a.shape[-1]), coordinates)

@@ -38,9 +38,9 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 from optdb.runtime.devices import request_in_caller
 
-#: The values of `random`, which selects how to draw the random variables that PyTensor draws by rejection.
+#: The values of the option `random`, for the random variables that PyTensor draws by rejection.
 _RANDOM = ("exact", "device")
-#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops.
+#: Rewrites for C or numba, which overwrite inputs, choose a BLAS, or fuse loops.
 _EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
 
 
@@ -79,7 +79,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         return OpenCLFunction(fgraph, self.context, draws_on_device=self.random == "device")
 
     def jit_compile(self, fn: Computation) -> Computation:
-        """Return the function unchanged, because it compiles when it is called with new shapes."""
+        """Return the function, which compiles itself for new shapes."""
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
@@ -88,26 +88,26 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
     def create_jitable_thunk(
         self, compute_map: Any, order: Any, input_storage: Any, output_storage: Any, storage_map: dict[Any, list[Any]]
     ) -> tuple[list[Any], list[Any], Computation]:
-        """Return the only thunk, the node that its errors name, and the computation."""
+        """Return the only thunk, the node named in errors, and the computation."""
         computation = self.fgraph_convert(self.fgraph)
         thunk = DeviceThunk(self.fgraph, computation, self.create_thunk_inputs(storage_map))
         return [thunk], thunk.nodes, computation
 
 
 class Computation(Protocol):
-    """Executes the calls of a function."""
+    """The interface for executing a function's calls."""
 
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
-        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
+        """Compute from the inputs in `cells`, store next values there, and return the outputs.
 
-        Updates have placeholder outputs.
+        The outputs of updates are placeholders.
         """
 
 
 class DeviceThunk:
-    """The thunk that PyTensor's function calls: it computes the graph, and gives the inputs their next values."""
+    """The thunk of a function, which computes the graph and updates the inputs."""
 
-    #: The thunk stores updates itself, so PyTensor's function does not.
+    #: The thunk stores updates, so PyTensor's function must not.
     need_update_inputs = False
     lazy = False
 
@@ -116,7 +116,7 @@ class DeviceThunk:
         self.run = computation.run
         self.inputs = cells
         self.outputs: list[Cell] = []
-        #: The node that errors name: the owner of the first computed output.
+        #: The node named in errors: the owner of the first computed output.
         self.nodes = [var.owner for var in fgraph.outputs if var.owner is not None][:1]
 
     def __call__(self) -> Sequence[Any]:
@@ -129,7 +129,7 @@ class DeviceThunk:
 
 
 class OpenCLFunction:
-    """Computes the outputs of a graph on a device; with `warns`, calls warn if the device is of little benefit."""
+    """Computes a graph on a device; with `warns`, calls warn if the device is of little benefit."""
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True, draws_on_device: bool = False) -> None:
         #: Maps an output's index to the position of the input that the output updates.
@@ -156,7 +156,7 @@ class OpenCLFunction:
         return trace.outputs(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Run the computation, as `Computation.run`; the output of an update is None."""
+        """Run the computation; the output of an update is None."""
         cells = self._taken(cells)
         return self.function.run(cells) if self._note.done else self._note.call(cells)
 
@@ -167,7 +167,7 @@ class OpenCLFunction:
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that no other thread's call overwrites: copies, except for inputs that get next values."""
+        """Return cells that no other thread overwrites: copies, except for updated inputs."""
         taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
         for position, dtype in self._arrays:
             value = taken[position][0]

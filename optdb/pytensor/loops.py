@@ -1,4 +1,4 @@
-"""Ops that contain graphs: `OpFromGraph`, and `Scan`, whose graph is described once for the shapes of a step."""
+"""Ops that contain graphs: `OpFromGraph`, and `Scan`, whose step is traced once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: G
     return trace.inner(op.fgraph, node)
 
 
-#: The maximum number of launches of a loop; recording more for a plan would take seconds.
+#: The maximum number of launches in a loop; recording more would take seconds.
 MOST_LAUNCHES = 20_000
-#: A step of fewer operations takes less time on the host than its launches on a device.
+#: A step with fewer operations takes less time on the host than its launches on a device.
 LEAST_WORK = 100_000
-#: A function that returns an output of a loop, given the array that the loop's steps have written.
+#: A function that maps the array written by a loop's steps to an output of the loop.
 _Finish = Callable[[Tensor], Tensor]
-#: Conditions of a step, and the error that a call raises where a condition does not hold.
+#: The conditions that a step checks, each with the error raised if it does not hold.
 _Checks = list[tuple[Tensor, Callable[[], Exception]]]
 
 
@@ -48,7 +48,7 @@ def _scan(op: Scan, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> 
 
 
 class _ScanLoop:
-    """A loop with a known number of steps, as PyTensor's node describes it."""
+    """A PyTensor loop with a known number of steps."""
 
     def __init__(self, op: Scan, node: Apply, steps: int, trace: GraphTrace) -> None:
         self._op, self._node, self._steps, self._trace = op, node, steps, trace
@@ -56,11 +56,11 @@ class _ScanLoop:
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array and its row in the first step; None for arrays that only hold results.
+        #: For each result of a step, the array and the row written in the first step; None for arrays of results alone.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
-        """Return the outputs of a loop without steps: as in PyTensor's Python code, all results' axes have length 0."""
+        """Return the outputs of a loop without steps; as in PyTensor, all axes of results have length 0."""
         op, node = self._op, self._node
         given = [*op.outer_mitmot(node.inputs), *op.outer_mitsot(node.inputs), *op.outer_sitsot(node.inputs)]
         results = [
@@ -107,7 +107,7 @@ class _ScanLoop:
         return carried
 
     def _add_accumulated(self, x: Tensor, taps: Sequence[int], written: Sequence[int]) -> None:
-        """Add an array in which steps read and write arbitrary rows, such as the gradient of a state."""
+        """Add an array whose rows steps read and write at any taps, such as the gradient of a state."""
         if not x.shape[0]:
             raise OnHost("an array that its steps write has no rows")
         first, count = -min(taps), x.shape[0]
@@ -116,7 +116,7 @@ class _ScanLoop:
             self._rows += [StepRow(carried, first + tap) for tap in taps]
             self._targets += [(carried, first + tap) for tap in written]
             return
-        # Steps write each row once, after they have read it, so the values that they read are the rows of `x` itself.
+        # Steps read each row before they write it, so they read the rows of `x` itself.
         target = first + written[0]
         unwritten = [(0, target), (target + self._steps, count)]
         initial = [(start, rows_of(x, start, stop - start)) for start, stop in unwritten if start < stop]
@@ -125,12 +125,12 @@ class _ScanLoop:
         self._targets.append((carried, target))
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
-        """Add an array that begins with initial rows; each step appends one, and a short array wraps around."""
+        """Add an array that begins with initial rows, to which each step appends a row; a short array wraps around."""
         before, length = -min(taps), x.shape[0]
         if length < before:
             raise OnHost(f"a state has {length} rows, but a step reads {before}")
         count = before + self._steps
-        # Keep one more row than a step reads, so that no step writes a row that it reads.
+        # Keep one row more than a step reads, so that no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
         carried = Carried(
             rows, x.shape[1:], x.dtype, [(0, rows_of(x, 0, before)), *_zeros(count, length, x.shape[1:], x.dtype)]
@@ -140,7 +140,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state of which only the last value is needed: each step reads one of two rows and writes the other."""
+        """Add a state whose last value alone is needed: each step reads one of two rows and writes the other."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
@@ -173,7 +173,7 @@ class _ScanLoop:
             carried.written.append((start, value))
 
     def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
-        """Insert an array of results among the outputs, at a position. A short array keeps the last results."""
+        """Insert an array of results into the outputs at a position; a short array keeps the last results."""
         if not length:
             raise OnHost("an array that its steps write has no rows")
         carried = Carried(length, value.shape, value.dtype, _zeros(self._steps, length, value.shape, value.dtype))
@@ -182,7 +182,7 @@ class _ScanLoop:
         return carried, 0
 
     def _finished(self, checks: _Checks) -> list[Value]:
-        """Return the outputs, and register the checks of the steps' conditions."""
+        """Return the outputs, and register the steps' checks."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
         repeats_in_kernels = self._trace.context.profile.runs_items_serially
         carried = [*self._carried, *conditions]
@@ -207,12 +207,12 @@ class _ScanLoop:
 
 
 def _zeros(start: int, stop: int, shape: Sequence[int], dtype: str) -> list[tuple[int, Tensor]]:
-    """Return the initial values of rows that no step writes; they are zero."""
+    """Return zeros for the rows that no step writes."""
     return [(start, broadcast(Constant(np.zeros((), dtype)), (stop - start, *shape)))] if start < stop else []
 
 
 def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
-    """Return the last `length` of `count` rows, which were written in order into an array that may wrap around."""
+    """Return the last `length` of `count` rows, which were written in order to an array that may wrap around."""
     rows = array.shape[0]
     if rows >= count:
         return array if length >= count else rows_of(array, count - length, length)
@@ -222,7 +222,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 
 
 class _StepTracer:
-    """The tracer of a step: it only offers values that are the same in each step."""
+    """The tracer of a step, which only knows values that are the same in each step."""
 
     def __init__(self, tracer: Any, rows: Sequence[StepRow]) -> None:
         self.context, self.has_host = tracer.context, tracer.has_host
@@ -251,7 +251,7 @@ class _StepTrace(InnerTrace):
     """The trace of an inner graph for the rows of one step."""
 
     def results(self) -> list[Value]:
-        """Return the results of a step; raise OnHost if the device does not compute them all."""
+        """Return the results of a step; raise OnHost if a node needs the host."""
         for node in self.nodes:
             if not self._describe(node):
                 raise OnHost(f"a step contains {op_name(node)}: {self.host.reasons[node]}")

@@ -18,7 +18,7 @@ class IgnoredModeWarning(UserWarning):
 
 
 class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """A mode whose functions run on a device; it warns if PyMC reads the linker, and drops the mode for nutpie."""
+    """A mode whose functions run on a device; it warns if PyMC ignores it and samples with nutpie."""
 
     @property
     def linker(self) -> Any:
@@ -47,10 +47,10 @@ def opencl_mode(device: str | None = None, auto: bool = False, random: str = "ex
     device : str, optional
         Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
     auto : bool
-        Whether functions use PyTensor's default linker where that is faster, as in mode 'OPENCL_AUTO'.
+        Whether functions use PyTensor's default linker if that is faster, as in mode 'OPENCL_AUTO'.
     random : str
-        'exact': random variables have the values that PyTensor draws; some, such as normal variables, are drawn on the
-        host. 'device': the device draws other values of these distributions, from the same generators.
+        'exact': random variables have the same values as in PyTensor; some, such as normal variables, are drawn on the
+        host. 'device': the device draws other values for these distributions, from the same generators.
 
     Raises
     ------

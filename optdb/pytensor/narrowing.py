@@ -1,6 +1,6 @@
 """Narrows graphs to single precision, for devices without double precision.
 
-With floatX=float32, graphs still have float64 variables: integers that are divided or added to float32, for example.
+Even with floatX=float32, graphs have float64 variables, for example quotients of integers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def _is_double(variable: Variable) -> bool:
 
 
 def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
-    """Return a graph with the same inputs, in which float32 replaces float64 where the results of nodes allow it.
+    """Return a graph with the same inputs and float32 instead of float64 wherever nodes allow it.
 
-    Raise DtypeNotOnDevice, with the reason why the device has no float64, if an input is of float64.
+    If an input is float64, raise DtypeNotOnDevice with `reason`, which says why the device has no float64.
     """
     double = ", ".join(str(variable) for variable in fgraph.inputs if _is_double(variable))
     if double:
@@ -38,7 +38,7 @@ def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
 
 
 def _narrowed(inputs: Sequence[Variable], outputs: Sequence[Variable], given: Sequence[Variable]) -> list[Variable]:
-    """Return the outputs with the given variables in place of the inputs."""
+    """Return the outputs for given variables instead of the inputs."""
     known = dict(zip(inputs, given, strict=True))
 
     def value(variable: Variable) -> Variable:

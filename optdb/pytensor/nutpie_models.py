@@ -1,4 +1,4 @@
-"""Compiles PyMC models for nutpie's sampler; their log densities are evaluated on a device."""
+"""Compiles PyMC models for nutpie's sampler, with log densities on a device."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def compile_nutpie(
 ) -> Any:
     """Compile a model for `nutpie.sample`, with its log density on a device.
 
-    For the same seed, draws equal those of `nutpie.compile_pymc_model` within rounding. Shared variables of the model,
-    such as `pymc.Data`, are read in each evaluation: set them by `pymc.set_data`, not by `with_data`.
+    For the same seed, draws equal those of `nutpie.compile_pymc_model` up to rounding. Each evaluation reads the
+    model's shared variables, such as `pymc.Data`: set them with `pymc.set_data`, not with `with_data`.
 
     Parameters
     ----------
@@ -93,13 +93,13 @@ def _stored(model: Any, var_names: Sequence[str] | None) -> list[Any]:
 
 
 def _transformed(model: Any) -> dict[str, str]:
-    """Map names of transformed parameters to the names of their variables."""
+    """Map the names of transformed parameters to the names of their variables."""
     values = {var: model.rvs_to_values[var].name for var in model.free_RVs if model.rvs_to_transforms[var] is not None}
     return {value: var.name for var, value in values.items()}
 
 
 def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the names of each variable's axes; a parameter has those of its variable if both have the same shape."""
+    """Return the names of each variable's axes; a parameter of the same shape as its variable has the same names."""
     axes = dict(model.named_vars_to_dims)
     for parameter, name in _transformed(model).items():
         if name in axes and shapes.get(name) == shapes[parameter]:
@@ -108,7 +108,7 @@ def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[
 
 
 def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the labels along axes: the labels in the model, and a name for each element of the parameter vector."""
+    """Return the labels along axes: those in the model, and a name for each element of the parameter vector."""
     import pandas as pd
 
     coordinates = {
@@ -124,7 +124,7 @@ def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 class _Functions:
-    """The functions that nutpie calls in the threads of its chains, one call at a time, as PyTensor requires."""
+    """The functions that nutpie's chains call in threads, one call at a time, as PyTensor requires."""
 
     def __init__(
         self, model: Any, mode: Any, start: Callable[[int], dict[str, HostArray]], stored: Sequence[Any]
@@ -153,7 +153,7 @@ class _Functions:
     def logp(self, parameters: HostArray) -> tuple[float, HostArray]:
         """Return the log density and its gradient.
 
-        Where the density is undefined, both are NaN, which nutpie counts as a divergence.
+        If the density is undefined, both are NaN, which nutpie counts as a divergence.
         """
         try:
             with self._lock:

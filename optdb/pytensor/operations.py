@@ -1,4 +1,4 @@
-"""Ops that the device computes with a single operation: sorts, searches, and Fourier transforms of real arrays."""
+"""Ops with their own device operations: sorts, searches, and Fourier transforms of real arrays."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from optdb.pytensor.tracing import GraphTrace
 def computed(
     make: Callable[..., Operation], inputs: Sequence[Any], shape: Sequence[int], dtype: str, *parameters: Any
 ) -> Tensor:
-    """Return the output of an operation, which `make` returns for a context and the parameters.
+    """Return the output of the operation that `make` creates for a context and the parameters.
 
-    The inputs are tensors, and numbers or arrays of NumPy; `shape` and `dtype` are those of the output.
+    The inputs are tensors, numbers or NumPy arrays; `shape` and `dtype` are those of the output.
     """
     if not np.prod(shape):
         return broadcast(Constant(np.zeros((), dtype)), shape)
@@ -36,7 +36,7 @@ def computed(
 
 
 def _real(inputs: Sequence[Value]) -> list[Tensor]:
-    """Return inputs of real dtypes; raise OnHost if one has another dtype."""
+    """Return the inputs; raise OnHost if one is not real."""
     tensors = tensors_of(inputs)
     for x in tensors:
         if np.dtype(x.dtype).kind == "c":

@@ -1,6 +1,6 @@
-"""Makes PyMC sample in fresh processes if functions run on a device, because devices do not work in forked processes.
+"""Makes PyMC spawn processes if functions run on a device, because OpenCL does not work in forked processes.
 
-PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. Other processes are not affected.
+PyMC does the same for its mode JAX, in `pymc.sampling.parallel`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEED = "samples in several processes, which are spawned for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
-    """Make PyMC start fresh processes instead of forks for modes whose linker is a `linker_class`."""
+    """Make PyMC spawn processes instead of forking for modes whose linker is a `linker_class`."""
     replacements: dict[str, Callable[[ModuleType], None]] = {
         "pymc.sampling.parallel": functools.partial(_replace_context, linker_class),
         "pymc.sampling.population": functools.partial(_replace_stepper, linker_class),
@@ -36,7 +36,7 @@ def install(linker_class: type) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Waits until certain modules are imported, and calls a function once with each of them."""
+    """Calls a function with each of certain modules when it is imported."""
 
     def __init__(self, functions: dict[str, Callable[[ModuleType], None]]) -> None:
         self._functions = functions
@@ -61,7 +61,7 @@ class _Finder(MetaPathFinder):
 
 
 def _replace_stepper(linker_class: type, module: ModuleType) -> None:
-    """Make PyMC step populations of chains in one process, instead of in forks, if functions run on a device."""
+    """Make PyMC step populations of chains in one process if functions run on a device."""
     original = module.PopulationStepper.__init__
 
     @functools.wraps(original)
@@ -72,13 +72,13 @@ def _replace_stepper(linker_class: type, module: ModuleType) -> None:
 
 
 def _linked_by(linker_class: type, step: Any) -> bool:
-    """Return whether a step method, or one of its parts, holds a function that was linked by a `linker_class`."""
+    """Return whether a step method or one of its parts holds a function of a `linker_class`."""
     values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
     return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
 
 
 def _replace_context(linker_class: type, module: ModuleType) -> None:
-    """In all modules of PyMC that have imported it, replace the function that chooses how processes start."""
+    """Replace the function that chooses how processes start, in all PyMC modules that import it."""
     original = getattr(module, _CONTEXT, None)
     if original is None:
         return  # another version of PyMC: if it forks, ForkedContext names the cure
@@ -106,7 +106,7 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
 
 @functools.cache
 def _fresh(method: str) -> BaseContext:
-    """Return a context that starts processes by a method, and raises an error if the script does not allow that."""
+    """Return a context for a start method, which raises an error if the script does not allow it."""
     made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
     return made
 

@@ -1,8 +1,8 @@
 """Random variables: draws from generators with PyTensor's own state.
 
-In each call, a host step computes a generator's next state, and sends its current state to the device, which draws
-numbers from the same stream. The host draws from distributions that consume a varying number of random numbers, unless
-the mode allows other values.
+In each call, a host step advances a generator and sends its previous state to the device, which draws numbers from the
+same stream. If a distribution consumes a varying number of random numbers, the host draws, unless the mode allows other
+values.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from optdb.pytensor.linalg import batched_product, product
 from optdb.pytensor.operations import computed
 from optdb.pytensor.tracing import GraphTrace
 
-#: The maximum number of outcomes of a categorical variable, because the device adds up probabilities for each element.
+#: The maximum number of categories; the device adds up the probabilities again for each element.
 _MOST_OUTCOMES = 1000
 
 
 class GeneratorStep:
-    """Advances a PCG64 generator by a number of steps. Returns the new generator, and the state before the steps."""
+    """Advances a PCG64 generator by some steps. Returns the new generator, and the state before the steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -57,7 +57,7 @@ class GeneratorStep:
 
 
 def _bits_of(generator: Any) -> Any:
-    """Return the bit generator of a random generator if it is PCG64, else None."""
+    """Return a random generator's bit generator if it is PCG64, else None."""
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else None
     return bits if type(bits) is np.random.PCG64 else None
 
@@ -88,7 +88,7 @@ class _Draws:
             self.shape = wanted
 
     def numbers(self, dtype: str, is_open: bool = False, core: Sequence[int] = ()) -> tuple[Value, Tensor]:
-        """Return the next generator, and a uniform random number for each element; `core` is the shape of a draw."""
+        """Return the next generator, and a uniform number for each element; `core` is the shape of a single draw."""
         shape = (*self.shape, *core)
         size = math.prod(shape)
         following, state = self._tracer.on_host(GeneratorStep(size), [self._generator])
@@ -97,7 +97,7 @@ class _Draws:
 
 
 def _fits(shape: tuple[int, ...], size: tuple[int, ...]) -> bool:
-    """Return whether an array with a given shape broadcasts to a given size."""
+    """Return whether a shape broadcasts to a given size."""
     lengths = zip(shape[::-1], size[::-1])
     return len(shape) <= len(size) and all(length in (1, wanted) for length, wanted in lengths)
 
@@ -121,7 +121,7 @@ def _random(op: RandomVariable, node: Apply, inputs: Sequence[Value], trace: Gra
 
 
 def _formula_of(op: RandomVariable, trace: GraphTrace) -> tuple[Formula, bool]:
-    """Return the formula of a random variable, and whether its numbers are in the open interval (0, 1)."""
+    """Return a random variable's formula, and whether it takes numbers in the open interval (0, 1)."""
     by_numba = next(host_groups.linkers()) == "numba"
     if type(op) in FORMULAS and (type(op) is not BernoulliRV or by_numba or trace.draws_on_device):
         return FORMULAS[type(op)], False
@@ -140,7 +140,7 @@ def _on_host(op: RandomVariable) -> OnHost:
 
 
 def _check(formula: Formula, parameters: Sequence[Tensor]) -> None:
-    """Raise OnHost if parameters are known to be wrong, or if only the host checks them."""
+    """Raise OnHost if parameters are known to be invalid or only the host can check them."""
     if all(isinstance(x, Constant) for x in parameters):
         values = [np.asarray(x.value, "float64") for x in parameters if isinstance(x, Constant)]
         with np.errstate(all="ignore"):

@@ -35,10 +35,10 @@ from optdb.topo.rules import Rule, RuleTable
 
 _log = logging.getLogger("pytensor.graph.rewriting.basic")
 
-#: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which are faster there.
+#: Smaller graphs are rewritten by PyTensor's own equilibriums, which are faster for them.
 LEAST_NODES = 300
-#: `local_greedy_distributor` keeps applying to its own results if sums and products alternate. After `_DISTRIBUTIONS`
-#: times, plus one for each `_NODES_A_DISTRIBUTION` nodes, nodes are visited from inputs to outputs instead.
+#: If sums and products alternate, `local_greedy_distributor` keeps applying to its own results. After `_DISTRIBUTIONS`
+#: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, it visits nodes from inputs to outputs instead.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
 
@@ -50,13 +50,13 @@ class GraphEngine(Engine, Feature):  # type: ignore[misc]
 
 
 class TrackedRules(RuleTable):
-    """The rewrite rules for one pass over one graph, looked up by op in PyTensor's index of an equilibrium."""
+    """The rewrite rules for one pass over one graph, from PyTensor's index by op."""
 
     def __init__(self, fgraph: FunctionGraph, tracker: OpToRewriterTracker) -> None:
         super().__init__(())
         self._tracker = tracker
         self._reads = ReadsOfGraph(fgraph)
-        #: How many more times `local_greedy_distributor` may be applied in PyTensor's order.
+        #: How often `local_greedy_distributor` may still be applied in PyTensor's order.
         self.distributions_left = _DISTRIBUTIONS + len(fgraph.apply_nodes) // _NODES_A_DISTRIBUTION
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
@@ -93,7 +93,7 @@ class TrackedRules(RuleTable):
 class EnginePass(EquilibriumPass):
     """One pass in which the engine brings a graph to equilibrium, in rounds of global, node and final rewriters.
 
-    With `start_from`, only these outputs and their dependencies are rewritten.
+    With `start_from`, only these variables and their ancestors are rewritten.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EnginePass(EquilibriumPass):
         )
 
     def execute(self) -> tuple[Any, ...]:
-        """Rewrite the graph, and return the profile that PyTensor expects of an equilibrium rewriter."""
+        """Rewrite the graph, and return an equilibrium rewriter's profile."""
         result = self.engine.result
         start = perf_counter()
         self.fgraph.attach_feature(self.engine)
@@ -172,7 +172,7 @@ class EnginePass(EquilibriumPass):
         _log.error(message)
 
 
-#: Applies `local_greedy_distributor` from inputs to outputs: each node is visited after its operands.
+#: Applies `local_greedy_distributor` from inputs to outputs.
 _DISTRIBUTING = WalkingGraphRewriter(
     local_greedy_distributor,
     order="in_to_out",

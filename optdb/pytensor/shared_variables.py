@@ -1,8 +1,7 @@
-"""Fetches values of PyTensor's shared variables from a device when they are read on the host.
+"""Copies PyTensor's shared variables from a device when they are read on the host.
 
-They are installed for devices that do not share the host's memory, and once a call has begun without waiting. A device
-copies a value again only if it is another array object, so an array that may have been edited in place is replaced with
-a view of itself.
+This is installed for devices with their own memory, and before the first asynchronous call. A value is uploaded again
+only if it is another array object, so an array that may have been edited in place is replaced by a view of itself.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from optdb.device.functions.shared_values import ValueOnDevice, fetched
 
 @functools.cache
 def let_hosts_fetch() -> None:
-    """Make containers and functions fetch values from devices, from now on."""
+    """Make containers and functions fetch values from devices."""
     Container.value = Container.data = property(_fetched_value, functools.partial(_set_value, Container.value.fset))
     Function.__call__ = _fetching(Function.__call__)
 
@@ -29,14 +28,14 @@ def _fetched_value(self: Container) -> Any:
 
 
 def _set_value(set_value: Any, self: Container, value: Any) -> None:
-    """Set the value of a container; an array that was there before is replaced with a view."""
+    """Set the value of a container; if it is the array that the container holds, store a view."""
     before = self.storage[0]
     set_value(self, value)
     _tell_apart(self.storage, before)
 
 
 def _fetching(call: Any) -> Any:
-    """Wrap a function's call: fetch values that it cannot read on a device, and mark updated arrays."""
+    """Wrap a function's call, to fetch values that it cannot read on a device and mark updated arrays."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +45,7 @@ def _fetching(call: Any) -> Any:
         for cell in self._input_storage_data:
             if type(cell[0]) is ValueOnDevice:
                 fetched(cell)
-        # The cells of the inputs that the function updates and may overwrite.
+        # The cells of inputs that the function may overwrite.
         inputs = zip(self.maker.expanded_inputs, self.input_storage, strict=True) if self._has_updates else ()
         updated = [container.storage for given, container in inputs if given.update is not None]
         before = [cell[0] for cell in updated]
@@ -60,6 +59,6 @@ def _fetching(call: Any) -> Any:
 
 
 def _tell_apart(cell: list[Any], before: Any) -> None:
-    """Replace an array that may have been overwritten with a view of itself; the device then sees a new object."""
+    """Replace an array that may have been overwritten by a view of itself."""
     if isinstance(before, np.ndarray) and cell[0] is before:
         cell[0] = before.view()

@@ -1,4 +1,4 @@
-"""The graph that a function was compiled from, kept so that other linkers can compile it or a part of it."""
+"""The source of a function, which is its graph before rewriting, for compilation by other linkers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Variable, clone_get_equiv
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-#: The tag of the rewriters that keep a graph's source.
+#: The tag of the rewriters in this module.
 KEEP_SOURCE = "optdb_keep_source"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A copy of a graph before rewriting, and names and tags of rewrites that the user adds to those of the mode."""
+    """A copy of a graph before rewriting, and the names and tags of rewrites that the user has added to the mode."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -25,7 +25,7 @@ class Source:
 
 
 class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Keeps the source of a function's graph, which includes the graphs within ops, before all rewrites."""
+    """Keeps the source of a function's graph, including inner graphs."""
 
     def apply(self, fgraph: Any) -> None:
         if fgraph.update_mapping is None:
@@ -40,7 +40,7 @@ class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not insta
 
 
 class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Tags a graph's outputs with its source. It runs after all rewrites, and copies of a function keep the tags."""
+    """Tags a graph's outputs with its source after all rewrites; copies of a function keep the tags."""
 
     def apply(self, fgraph: Any) -> None:
         for var in fgraph.outputs:
@@ -53,9 +53,9 @@ optdb.register(f"{KEEP_SOURCE}_tags", _TagOutputs(), KEEP_SOURCE, position=1000)
 
 
 def source_of(fgraph: Any) -> Source:
-    """Return the source of a function's graph; a copy of the graph itself if the source is unknown."""
+    """Return the source of a function's graph; if it is unknown, return a copy of the graph."""
     for output in fgraph.outputs:
-        # An output may be a copy, which was inserted after all rewrites because outputs share memory.
+        # An output may be a copy that was inserted because outputs share memory.
         for var in (output, *(output.owner.inputs if output.owner else ())):
             found: Source | None = getattr(var.tag, "optdb_source", None)
             if found is not None:
@@ -65,7 +65,7 @@ def source_of(fgraph: Any) -> Source:
 
 
 def mode_of_linker(linker: str | None, source: Source) -> Mode:
-    """Return a mode with a given linker (by default, PyTensor's), and with the rewrites that the user has chosen."""
+    """Return a mode with the user's rewrites and a given linker, by default PyTensor's."""
     query = Mode(linker, "fast_run" if linker else "default").provided_optimizer
     return Mode(linker, query.including(*source.included).excluding(*source.excluded))
 

@@ -1,4 +1,4 @@
-"""Turns rewriting by optdb on and off. The engine, which serves one host per process, is imported by `enable`."""
+"""Turns rewriting by optdb on and off. `enable` imports the engine, which works with one host per process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TOPO_VARIABLE = "OPTDB_PYTENSOR_TOPO"
 
 
 def enable() -> Switch:
-    """Let optdb rewrite PyTensor's graphs in all modes, starting with the next compilation.
+    """Rewrite PyTensor's graphs with optdb in all modes, from the next compilation on.
 
     Returns
     -------
     Switch
-        Can be used as a context manager, which restores the previous state.
+        A switch that can be used as a context manager, which restores the previous state.
 
     Raises
     ------
     optdb.host.SecondHost
-        If the engine serves Theano in this process.
+        If the engine works with Theano in this process.
 
     Examples
     --------
@@ -55,6 +55,6 @@ def is_enabled() -> bool:
 
 
 def enable_as_told() -> None:
-    """Enable the engine if the environment variable says so."""
+    """Enable the engine if the environment variable asks for it."""
     if os.environ.get(TOPO_VARIABLE, "") not in ("", "0"):
         enable()

@@ -1,4 +1,4 @@
-"""Walks a PyTensor graph, and describes its computation for the arguments of a call to the device."""
+"""Traces a PyTensor graph for the arguments of a call."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, is_array
 from optdb.pytensor.host_groups import HostGroup, HostNodes
 
-#: Nodes whose inputs are constants of at most this many elements are folded on the host during tracing.
+#: The maximum number of elements of a constant for which nodes are folded during tracing.
 _FOLDED_ELEMENTS = 64
-#: Nodes of at most this many elements take less time on the host than a round trip to the device.
+#: The maximum number of elements for which a node takes less time on the host than a round trip to the device.
 _SMALL_ELEMENTS = 4096
 
 
@@ -35,11 +35,11 @@ class _HostConstant(HostValue):
 
 
 class DtypeNotOnDevice(TypeError):
-    """The device does not support a dtype of a graph."""
+    """Raised if the device does not support a dtype in a graph."""
 
 
 class GraphTrace:
-    """The trace of one call: the values of variables and, where known, their values on the host."""
+    """The trace of one call: the variables' tensors and, if known, their values on the host."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class GraphTrace:
         draws_on_device: bool = False,
     ) -> None:
         self.tracer = tracer
-        #: Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
+        #: Whether the device draws the random variables that PyTensor draws by rejection, which changes their values.
         self.draws_on_device = draws_on_device
         self.context = tracer.context
         self.host = host
-        #: Variables that host groups have computed.
+        #: The variables that host groups have computed.
         self._from_host: set[Variable] = set()
         #: Whether the host computes the whole function if it computes any part.
         self._is_for_host = False
-        #: Maps constant indices and the length of the indexed axis to equivalent indices without negative elements.
-        #: Gathers and the sums in their gradients then share one array of indices.
+        #: Maps constant indices and an axis length to equivalent indices without negative elements, so that gathers and
+        #: their gradients share one array of indices.
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
         given = tracer.arguments if values is None else values
@@ -74,13 +74,13 @@ class GraphTrace:
         return self._computed(nodes, fgraph.outputs)
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
-        """Return the outputs of a graph within a node, for the node's inputs."""
+        """Return the outputs of a node's inner graph for the node's inputs."""
         values = [self.value(var) for var in node.inputs]
         given = dict(zip(fgraph.inputs, node.inputs, strict=True))
         return InnerTrace(self, fgraph, values, given).results()
 
     def _computed(self, waiting: Sequence[Apply], results: Sequence[Variable]) -> list[Value]:
-        """Compute nodes in topological order: as many as possible on the device before each host group."""
+        """Trace nodes in topological order: as many as possible on the device before each host group."""
         while waiting := self._described(waiting):
             group = self.host.next_group(waiting, self._is_small, results)
             self._compute_on_host(group)
@@ -89,7 +89,7 @@ class GraphTrace:
         return [self.value(var) for var in results]
 
     def _described(self, nodes: Sequence[Apply]) -> list[Apply]:
-        """Describe nodes to the device; return the nodes left to the host, and their dependents."""
+        """Trace nodes on the device; return the nodes that need the host, and their dependents."""
         waiting: list[Apply] = []
         blocked: set[Variable] = set()
         for node in nodes:
@@ -99,11 +99,11 @@ class GraphTrace:
         return waiting
 
     def _is_small(self, node: Apply) -> bool:
-        """Return whether a node's inputs and outputs all have few elements; unknown sizes count as small."""
+        """Return whether all inputs and outputs of a node have few elements; unknown sizes count as small."""
         return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
 
     def _size(self, var: Variable) -> int:
-        """Return how many elements a variable has; 0 if that is not known before it is computed."""
+        """Return a variable's number of elements; 0 if it is unknown."""
         value = self._values.get(var)
         if isinstance(value, Tensor):
             return value.size
@@ -123,7 +123,7 @@ class GraphTrace:
         return self._values[var]
 
     def concrete(self, var: Variable) -> HostArray:
-        """Return the value that a variable has in this call; it must be the same in later calls."""
+        """Return a variable's value, which must be the same in later calls."""
         value = self.value(var)
         if not isinstance(value, Tensor):
             raise OnHost(f"{var} is not an array")
@@ -134,7 +134,7 @@ class GraphTrace:
         return tuple(int(self.concrete(var)) for var in variables)
 
     def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
-        """Return the value of a variable if the host can compute it from lengths and small arguments, else None."""
+        """Return a variable's value if the host can compute it from lengths and small arguments, else None."""
         if var in seen:
             return seen[var]
         value = self._values.get(var) if not isinstance(var, Constant) else self.value(var)
@@ -151,7 +151,7 @@ class GraphTrace:
         return seen[var]
 
     def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
-        """Return the value of an input if the host knows it, else None."""
+        """Return an input's value if the host knows it, else None."""
         if isinstance(value, Tensor) and value.size <= _FOLDED_ELEMENTS and value.dtype[0] in "iub":
             return self.tracer.argument_value(self._inputs[var])
         return None
@@ -175,7 +175,7 @@ class GraphTrace:
             except (OnHost, NoCode) as reason:
                 self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
-                    # The node belongs to the group of all nodes, or to the group that computed its inputs.
+                    # The node belongs to the only group, or to the group that computed its inputs.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):
@@ -208,10 +208,10 @@ class GraphTrace:
 
 
 class InnerTrace(GraphTrace):
-    """The trace of a graph within a node. Inner graphs share variables, but each trace has its own values.
+    """The trace of a node's inner graph.
 
-    `given` maps those inputs of the inner graph that stand for outer variables to these variables. Tracer and host are
-    those of the outer graph by default.
+    `given` maps inputs of the inner graph to outer variables. By default, the tracer and the host nodes are those of
+    the outer graph.
     """
 
     def __init__(
@@ -246,14 +246,14 @@ _SPREADING = frozenset({"Alloc", "AllocEmpty", "ARange", "Eye"})
 
 
 def folds(node: Apply) -> bool:
-    """Return whether a node with small constant inputs is computed on the host during tracing."""
+    """Return whether a node has small constant inputs, so that it is folded."""
     if type(node.op).__name__ in _SPREADING or not all(map(is_array, (*node.inputs, *node.outputs))):
         return False
     return type(node.op).__module__.startswith("pytensor.") and not hasattr(node.op, "inner_inputs")
 
 
 def computed_by_host(node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """Return a node's outputs for the given values, by PyTensor's own Python implementation."""
+    """Return a node's outputs for given values, computed by PyTensor's Python code."""
     storage_map = {var: [value] for var, value in zip(node.inputs, inputs, strict=True)}
     storage_map |= {var: [None] for var in node.outputs}
     compute_map = {var: [True] for var in node.inputs} | {var: [False] for var in node.outputs}

@@ -6,22 +6,22 @@ import re
 import shlex
 import sys
 
-#: The first supported version, and the first later version that may not work.
+#: The first supported version, and the first later version that is not supported.
 LOWEST, BELOW = (3, 3), (3, 4)
 SUPPORTED = f">={LOWEST[0]}.{LOWEST[1]},<{BELOW[0]}.{BELOW[1]}"
-#: The first version of Python that these versions of PyTensor support.
+#: The first Python version that these versions of PyTensor support.
 _LOWEST_PYTHON = (3, 12)
 
 
 def _cure() -> str:
-    """Return one line that tells the user what to do; the command `pip` may belong to another Python."""
+    """Return the cure in one line; it names this Python, because the command `pip` may belong to another one."""
     if sys.version_info < _LOWEST_PYTHON:
         return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
     return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"
 
 
 class UnsupportedPyTensor(ImportError):
-    """The installed version of PyTensor, which `finding` names, is not supported."""
+    """Raised if the installed version of PyTensor is not supported; `finding` names it."""
 
     def __init__(self, finding: str) -> None:
         self.finding, self.cure = finding, _cure()
@@ -29,7 +29,7 @@ class UnsupportedPyTensor(ImportError):
 
 
 class PyTensorNotInstalled(UnsupportedPyTensor, ModuleNotFoundError):
-    """PyTensor is not installed."""
+    """Raised if PyTensor is not installed."""
 
 
 def check() -> None:
