@@ -67,9 +67,9 @@ class _RoundStruct(ctypes.Structure):
 
 
 class MemberTable:
-    """The table through which the `count` devices of a process share their vectors.
+    """The table in which `count` devices of a process share their vectors.
 
-    A round fails `timeout` seconds after the first device joined it.
+    A round fails if a device has not joined it `timeout` seconds after the first one.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -103,11 +103,11 @@ class Member:
         self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
-        #: Whether C code, not Python, runs the rounds of the current attempt; equal on all devices.
+        #: Whether C code runs the rounds in the current attempt; equal on all devices.
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
-        """Begin an attempt at a step, whose number is higher than that of every earlier attempt.
+        """Begin an attempt at a step; its number is higher than those of earlier attempts.
 
         The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; it is
         equal on all devices.
@@ -122,7 +122,7 @@ class Member:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the current attempt's rounds took after the device's own vectors had reached the host."""
+        """Seconds that rounds in the current attempt took after the device's own vectors had reached the host."""
         seconds: float = self.record.seconds
         return seconds
 
@@ -131,7 +131,7 @@ class Member:
 class Moments:
     """The layout of a vector that contains the moments of several arrays."""
 
-    #: For each array, how many numbers it contributes, and how many elements each channel has on this device.
+    #: For each array, how many numbers it contributes, and the number of elements in each channel on this device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -150,10 +150,10 @@ class VectorSpec:
 class ExchangeRound:
     """One device's part in an all-reduce: its vectors on the host, and the results.
 
-    Other devices read the vectors: keep the object, and do not change the vectors, until all have ended the round.
+    Other devices read the vectors. Keep the object and the vectors unchanged until all devices have ended the round.
 
-    `number` is equal on all devices, and so are `specs`, except for element counts. There is a `member` if all devices
-    belong to this process. `reduce` computes the results when C code does not; it raises an error if another device
+    `number` is equal on all devices, and so are `specs` except for element counts. There is a `member` if all devices
+    belong to this process. If C code does not compute the results, `reduce` does; it raises an error if another device
     does not join.
     """
 
@@ -209,14 +209,14 @@ class ExchangeRound:
 
     @property
     def missing(self) -> int | None:
-        """The rank of a device that did not join the current attempt in time; None if no device has been late."""
+        """The rank of a device that did not join the current attempt in time; None if there is none."""
         member = self._member
         is_late = member is not None and member.is_native and self.record.late == member.record.attempt
         return self.record.late_rank if is_late else None
 
     @property
     def is_native(self) -> bool:
-        """Whether C code, not Python, runs the round in the current attempt; equal on all devices."""
+        """Whether C code runs the round in the current attempt; equal on all devices."""
         return self._member is not None and self._member.is_native
 
     def run(self) -> None:
@@ -273,7 +273,7 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def call(self) -> PreparedCall | None:
-        """The call to C code; None if Python computes the results. The library may load after the plan is made."""
+        """The call to C code; None if Python computes the results."""
         return self.round.call
 
     def enqueue(self) -> None:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
-        """Adds type hints that PyOpenCL's arrays lack."""
+        """Type hints that PyOpenCL's arrays lack."""
 
         queue: cl.CommandQueue
-        #: None if the array has no elements. The hint omits None because callers check the size first.
+        #: None if the array has no elements; the hint omits None because callers check the size first.
         base_data: cl.Buffer
 
         def __getitem__(self: _A, index: Any) -> _A:
@@ -48,15 +48,14 @@ _COPY_NEEDED = "reading an array on a device copies it to the host.\nThe cure: o
 
 
 class DeviceArray(Array):
-    """A PyOpenCL array that NumPy can read, and that can be copied whatever its strides are.
+    """A PyOpenCL array that NumPy can read and that can be copied with any strides.
 
-    Most NumPy functions receive a copy on the host and return host arrays. There is no `__array_namespace__`, since
-    PyOpenCL lacks most of its functions. While a function is traced, an array has no memory, and its shape may be
-    symbolic.
+    Most NumPy functions receive a copy on the host and return host arrays. While a function is traced, an array has no
+    memory, and its shape may be symbolic.
     """
 
-    #: Lower than NumPy's arrays, so that `host + device` is computed on the host, like `device + host`; higher than
-    #: NumPy's scalars, so that `np.float32(2) * device` stays on the device.
+    #: Lower than the priority of NumPy's arrays, so that `host + device` is computed on the host, like `device + host`;
+    #: higher than that of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -132,11 +131,11 @@ class DeviceArray(Array):
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether all elements are true; with an axis, as from `np.all`, the host computes the result."""
+        """Return whether all elements are true; with an axis, the host computes the result."""
         return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
 
     def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether any element is true; with an axis, as from `np.any`, the host computes the result."""
+        """Return whether any element is true; with an axis, the host computes the result."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -145,8 +144,7 @@ class DeviceArray(Array):
         return np.asarray(to_host(self), dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        # DLPack's device type for the host. The values are copied: a view would change when a function writes the
-        # buffer.
+        # DLPack's device type for the host, which gets a copy: functions may write to the buffer later.
         return 1, 0
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
@@ -155,7 +153,7 @@ class DeviceArray(Array):
         return to_host(self).__dlpack__(**options)
 
     def __copy__(self) -> DeviceArray:
-        # Copy the values, like NumPy's arrays: host functions use copy.copy to separate inputs that share memory.
+        # Copy the values, as NumPy does: host functions use copy.copy to separate inputs that share memory.
         return copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
@@ -169,7 +167,7 @@ def _plain_index(entry: Any) -> Any:
 
 
 def lies_in_order(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> bool:
-    """Tell whether strides are C-contiguous; the stride of an axis of length 1 is ignored."""
+    """Return whether strides are C-contiguous; the stride of an axis of length 1 is ignored."""
     c_strides = _strides_in_order(shape, itemsize)
     return all(step == c_step or length == 1 for step, c_step, length in zip(strides, c_strides, shape, strict=True))
 
@@ -211,7 +209,7 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
-    """Return a view of an array that uses the context's queue; wait for another queue's commands."""
+    """Return a view of an array that uses the context's queue; wait for commands in the array's own queue."""
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
         return array
@@ -234,8 +232,8 @@ def from_host(
     """Copy a NumPy array with any strides to the device; in a trace, `value` may be a `DeferredArray`.
 
     The caller may change `value` as soon as this function returns. The values are copied into `out` if it is contiguous
-    and fits, else into a new array. A `constant` array is never written again, and a replayed function skips its copy.
-    If the copy is still running, its event is appended to `events`; dropping the event waits for the copy.
+    and fits, else into a new array. A `constant` array is never written again, so a replayed function skips its copy.
+    The event of a running copy is appended to `events`; dropping the event waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
@@ -248,7 +246,7 @@ def from_host(
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
     """Start a copy through pinned memory if that is faster, and return whether it was started.
 
-    Listeners receive uploads as commands instead, and may keep their values.
+    With a listener, no copy is started: listeners receive uploads as commands.
     """
     if dispatch.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
@@ -262,7 +260,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
 
 def fetch(array: Array, events: list[Any]) -> HostArray:
-    """Start copying an array from the device; append the copy's event to `events`, or wait for other layouts."""
+    """Start copying an array from the device; append the event to `events`, or wait if the layout requires it."""
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
     out = np.empty(array.shape, array.dtype)
@@ -273,8 +271,8 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
     """Return the values of an array with any strides, in C order, in `out` if it fits.
 
-    If a list `begun` is given, the values are valid only once the queue has finished, and objects that must live until
-    then are appended to the list.
+    With a list `begun`, the values are valid only when the queue has finished, and objects that must live until then
+    are appended to the list.
     """
     out = fitting(out, array)
     if not array.size:
@@ -285,7 +283,7 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
         if begun is not None:
             begun.append(command)
     else:
-        # Mapping memory on a CPU device copies nothing.
+        # On a CPU device, mapping copies nothing.
         with seen_by_host(array) as values:
             out[...] = values
     return out
@@ -314,7 +312,7 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
     start, stop = span(array)
     memory = map_buffer(array.queue, array.base_data, cl.map_flags.READ, start, stop - start)
     try:
-        # The array is not marked read-only, although it must not be written, since SciPy rejects read-only arrays.
+        # SciPy rejects read-only arrays, so the array is not marked read-only.
         yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
         unmap(array.queue, memory)
@@ -353,7 +351,7 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy an array's values into another one if both fit and have one queue; return whether that was possible."""
+    """Copy an array's values into another one; return False if they do not fit or have different queues."""
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
     copy_bytes(target, source)
@@ -386,7 +384,7 @@ def span(array: _Strided) -> tuple[int, int]:
 
 
 def may_share_memory(a: Array, b: Array) -> bool:
-    """Tell whether writing to one array may change the other."""
+    """Return whether writing to one array may change the other."""
     if not a.size or not b.size:
         return False
     (a_root, a_shift), (b_root, b_shift) = root_of(a.base_data), root_of(b.base_data)
@@ -397,7 +395,7 @@ def may_share_memory(a: Array, b: Array) -> bool:
 
 
 def root_of(data: cl.MemoryObject) -> tuple[int, int]:
-    """Return the handle of a sub-buffer's parent and the offset in it; for any other buffer, its own handle and 0."""
+    """Return a sub-buffer's parent handle and offset; for any other buffer, its own handle and 0."""
     parent: Any = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is None:
         return data.int_ptr, 0
@@ -405,5 +403,5 @@ def root_of(data: cl.MemoryObject) -> tuple[int, int]:
 
 
 def _fits(out: Any, value: Any) -> bool:
-    """Tell whether `out` is C-contiguous and has the shape and dtype of `value`."""
+    """Return whether `out` is C-contiguous and has the shape and dtype of `value`."""
     return bool(out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous)

@@ -1,7 +1,7 @@
-"""Background threads whose work no call waits for: `in_background`.
+"""Background threads, whose work no call waits for (`in_background`).
 
 A training step may take less than Python's switch interval of five milliseconds, so these threads yield more often, in
-`give_way` and `unhurried`. In other threads, these functions do nothing.
+`give_way` and `unhurried`. Both do nothing in other threads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TypeVar
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: How long a background thread works before it yields, and the minimum pause that follows, both in seconds.
+#: Seconds that a background thread works before it yields, and the minimum pause that follows.
 _WORK_S, _PAUSE_S = 1e-4, 2e-4
 
 
 class _Turn(threading.local):
-    """The time at which a background thread last resumed work; None in other threads."""
+    """When the current background thread last resumed work; None in other threads."""
 
     since: float | None = None
 
@@ -29,9 +29,9 @@ _turn = _Turn()
 
 
 def in_background(work: Callable[[], Result], name: str) -> Future[Result] | None:
-    """Start work in a new thread called `name`; return None if the process is already ending.
+    """Start work in a new thread called `name`; return None if the process is ending.
 
-    The process waits for the thread when it ends.
+    When the process ends, it waits for the thread.
     """
     thread = ThreadPoolExecutor(1, name, initializer=_begin)
     try:

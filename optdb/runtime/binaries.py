@@ -1,7 +1,7 @@
-"""The on-disk cache of built programs, which lets a machine build each program once.
+"""The on-disk cache of built programs.
 
-Processes share the folder without locks: an entry is written atomically, and its key is a hash of everything that it
-was built from.
+Processes share the folder without locks. An entry is written atomically, and its key is a hash of everything that the
+program was built from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
 
-#: Must change whenever the format of entries or the way in which programs are composed changes.
+#: Must change whenever the format of entries or the composition of programs changes.
 FORMAT = "optdb binary 1"
 
 #: The default size limit of the folder, in megabytes.
@@ -29,7 +29,7 @@ DEFAULT_SIZE = 512
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
-#: The age, in seconds, at which a temporary file is assumed to be left over from a killed process.
+#: The age in seconds at which a temporary file counts as left over from a killed process.
 _ABANDONED_AFTER_S = 3600
 
 _current: Binaries | None = None
@@ -45,7 +45,7 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs of at most `megabytes`, created when the first entry is saved; 0 turns it off."""
+    """A folder of built programs of at most `megabytes`; 0 turns it off. The first saved entry creates the folder."""
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
         self.folder = Path(folder)
@@ -58,7 +58,7 @@ class Binaries:
             return None
         path = self._path(key)
         try:
-            # An entry larger than the folder's limit was written under a higher limit and will be evicted.
+            # An entry larger than the limit was written under a higher limit and will be evicted.
             content = read_file(path, self.limit)
         except OSError:
             return None
@@ -67,17 +67,17 @@ class Binaries:
         if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
-        # Mark the entry as used. This fails in a read-only folder, whose entries can nevertheless be read.
+        # Mark the entry as used, which fails in a read-only folder.
         with contextlib.suppress(OSError):
             os.utime(path)
         return binary
 
     def has(self, key: str) -> bool:
-        """Tell whether a key has an entry, even a damaged one."""
+        """Return whether a key has an entry, even a damaged one."""
         return bool(self.limit) and self._path(key).is_file()
 
     def save(self, key: str, binary: bytes) -> None:
-        """Store a binary and evict others to make room; if that fails, warn once."""
+        """Store a binary, and evict others to make room; warn once if that fails."""
         content = _head(key, binary) + binary
         if len(content) > self.limit:
             return
@@ -150,7 +150,7 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Set the folder for built programs and tuning results, by default in the user's cache, and its size limit."""
+    """Set the folder for built programs and tuning results (by default in the user's cache), and its size limit."""
     global _current
     _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
     return _current

@@ -1,8 +1,8 @@
 """Liveness analysis and buffer assignment for command lists.
 
-:class:`BufferAssignment` assigns each `Memory` with a disjoint live range to the same buffers, by best-fit allocation
-(`pack`). A `Memory` is *external* if the caller provides its buffer in each call; :func:`bind_io` decides which inputs
-and outputs are.
+:class:`BufferAssignment` lets `Memory` objects with disjoint live ranges share buffers, by best-fit allocation
+(`pack`). A `Memory` is *external* if the caller provides its buffer in each call; :func:`bind_io` selects the external
+inputs and outputs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def peak(spans: Sequence[Span]) -> int:
 
 
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
-    """Assign each value a byte range in one of several pieces of memory, in the order of their first steps.
+    """Assign each value a byte range in one of several pieces of memory, in order of first use.
 
-    Each value gets the smallest gap that fits it. A piece has at most `limit` bytes, unless it holds a single larger
+    Each value gets the smallest gap that fits it. A piece has at most `limit` bytes, unless it holds a single, larger
     value. Return each value's piece and offset, and each piece's size in bytes.
     """
     offsets = [(0, 0)] * len(spans)
@@ -111,7 +111,7 @@ class _Gaps:
         return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
-        """Add `size` free bytes at the end of the arena, with a gap that is there; return their start."""
+        """Extend the arena, or the gap at its end, to `size` free bytes; return their start."""
         start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None
@@ -127,7 +127,7 @@ _AFTERWARDS = 1 << 60
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands in a list that belong together, such as the commands of one node."""
+    """Consecutive commands in a list, such as those of one node."""
 
     commands: CommandList
     operands: Iterable[Memory] = ()  #: Each `Memory` of the group's variables, live throughout the group.
@@ -135,10 +135,10 @@ class CommandGroup:
 
 @dataclass(frozen=True)
 class Liveness:
-    """The live range of each `Memory` that buffer assignment has to provide."""
+    """The live range of each `Memory` that needs a buffer."""
 
     ranges: Mapping[Memory, tuple[int, int]]  #: Maps a `Memory` to the first and the last command that needs it.
-    #: Each `Memory` that must start at offset 0 of a buffer, since a kernel that uses it takes no offset.
+    #: Each `Memory` that must start at offset 0 of a buffer, because a kernel takes no offset for it.
     own_buffer: frozenset[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
@@ -166,9 +166,9 @@ def liveness(
 ) -> Liveness:
     """Find when each `Memory` in a list is live.
 
-    An operand of groups is live from the first to the last command of every group that uses it; any other `Memory` from
-    its first to its last use. The `results` stay live after all commands, and a `persistent` `Memory` throughout each
-    run. A `Memory` that is `provided` or has a buffer gets no range.
+    A group's operand is live during all commands of each group that uses it; any other `Memory` is live from its first
+    to its last use. The `results` stay live after all commands, and a `persistent` `Memory` throughout each run. A
+    `Memory` that is `provided` or has a buffer gets no range.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -201,7 +201,7 @@ class IOBinding:
 
     #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: Maps an output to its external `Memory`, which may use the assignment's own buffer in some calls
+    #: Maps an output to its external `Memory`, which in some calls uses the assignment's own buffer
     #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
@@ -215,12 +215,12 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes a context, a number of bytes, and each `Memory` that needs them; raises MemoryError if they do not fit.
+#: Takes a context, a number of bytes, and the `Memory` objects that need them; raises MemoryError if they do not fit.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
 def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Raise MemoryError if a device has less memory, since some drivers accept any allocation and fail later."""
+    """Raise MemoryError if a device has too little memory: some drivers accept any allocation and fail later."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:
         return
@@ -245,7 +245,7 @@ class _External:
 
 
 class BufferAssignment:
-    """The buffers for a command list; `rebind` sets the buffer of an external `Memory`.
+    """The buffers for a command list; `rebind` replaces the buffer of an external `Memory`.
 
     Before allocating, `check` raises MemoryError if a device has too little memory. `donated` maps a `Memory` to an
     existing buffer and an offset.
@@ -276,7 +276,7 @@ class BufferAssignment:
         self._ranges.update(donated)
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]], check: Check) -> None:
-        """Allocate as few buffers in a context as the device's limits allow, and place each `Memory` in one."""
+        """Allocate as few buffers as the device's limits allow, and place each `Memory` in one."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
@@ -297,14 +297,14 @@ class BufferAssignment:
         return (memory.buffer, 0) if memory.buffer is not None else self._ranges[memory]
 
     def owns(self, array: Array) -> bool:
-        """Tell whether an array is in one of the assignment's buffers or in the buffer of an external output."""
+        """Return whether an array is in one of the assignment's buffers or in the buffer of an external output."""
         if array.base_data is None:
             return False
         external = (self._external[memory].buffer for memory in self.io.outputs.values())
         return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
 
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
-        """Bind an external `Memory` to a buffer for all commands enqueued later; None releases the current buffer."""
+        """Bind an external `Memory` to a buffer for later commands; None releases the current buffer."""
         external = self._external[memory]
         if external.buffer is buffer:
             return
@@ -317,7 +317,7 @@ class BufferAssignment:
         return self._external[memory].fallback
 
     def array(self, layout: ArrayLayout) -> Any:
-        """Return an array with a recorded layout; it is rebound whenever its `Memory` is."""
+        """Return an array with a recorded layout; rebinding its `Memory` also rebinds the array."""
         if layout.memory is None:
             return layout.array(None)
         array = layout.array(*self.locate(layout.memory))
@@ -325,7 +325,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a command that can be enqueued and is rebound with its operands; an upload becomes a device copy."""
+        """Return a bound command, which is rebound with its operands; an upload becomes a device copy."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)
@@ -336,7 +336,7 @@ class BufferAssignment:
         return bound
 
     def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
-        """Call `tell` with each new buffer of an external `Memory`; do nothing if the `Memory` is not external."""
+        """Call `tell` with each new buffer of a `Memory` if it is external."""
         if memory in self._external:
             self._external[memory].dependants.append(tell)
 
@@ -361,8 +361,8 @@ def bind_io(
 ) -> IOBinding:
     """Decide which inputs and outputs of a recorded call are external, and which are copied.
 
-    On a device that shares the host's memory, arguments can be used in place, and results computed in the caller's
-    memory.
+    On a device that shares the host's memory, arguments can be read in place, and results can be written to the
+    caller's memory.
     """
     merged = Counter(memory for command in mergeable for memory in {memory for _, memory in command.operands()})
     external_inputs: dict[Hashable, Memory] = {}
@@ -384,12 +384,12 @@ def bind_io(
 
 
 def may_be_external(layout: ArrayLayout) -> bool:
-    """Tell whether a value is large and fills a whole `Memory` that the function has allocated."""
+    """Return whether a value is large and fills a whole `Memory` that the function allocates."""
     memory = layout.memory
     return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
 
 
 def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
-    """Tell whether zero-copy for a `Memory` saves more time than merging the commands that use it."""
+    """Return whether zero-copy saves more time for a `Memory` than merging the commands that use it."""
     launch_s = profile_of(memory.context.devices[0]).quirks.launch_s
     return merged[memory] * launch_s < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

@@ -1,8 +1,8 @@
 """OpenCL programs, built once per process and cached on disk; build errors show the numbered source.
 
-NVIDIA's OpenCL compiler rejects PTX instructions that need an architecture-specific target such as 9.0a. A kernel
-contains these as comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, which the compiler keeps.
-`with_instructions` turns them into instructions in the compiled PTX, and changes its target.
+NVIDIA's OpenCL compiler rejects PTX instructions that need an architecture-specific target such as 9.0a. Kernels
+contain such instructions as comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, which the
+compiler keeps. In the compiled PTX, `with_instructions` turns the comments into instructions and changes the target.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 #: The programs built for each context, keyed by source and options, and dropped with the context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether a context's programs declare the built-ins that they use; decided by its first program.
+#: Whether a context's programs declare the built-ins that they use; the first program decides.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
@@ -47,7 +47,7 @@ def build(
 ) -> cl.Program:
     """Build a program for a context's device, or return the program if it was already built.
 
-    Each option is one string, as in ``["-DWIDTH=4"]``. A BuildError calls the program `name` and omits the first
+    Each option is one string, as in ``["-DWIDTH=4"]``. A BuildError names the program `name`, and omits the first
     `own_lines` lines of the source.
     """
     key = (source, tuple(options))
@@ -68,10 +68,10 @@ def source_of(context: Context, program: cl.Program) -> str:
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Load a program from disk or build it, like `build`, but do not reuse a program built in this process."""
+    """Load a program from disk or build it; unlike `build`, do not reuse a program built in this process."""
     options = tuple(options)
     folder = binaries.for_device(context.device)
-    # The key does not cover the files that a source includes.
+    # The key of a binary does not cover included files.
     if folder is None or ("include" in source and _INCLUDE.search(source)):
         return _compile(context, source, options, name, own_lines)
     key = binaries.key_of(context.device, source, options)
@@ -85,7 +85,7 @@ def make(
 
 
 def _note_source(context: Context, program: cl.Program, source: str) -> None:
-    """Remember the source of a program, because a program that was built from a binary does not have it."""
+    """Record the source of a program, because a program built from a binary lacks it."""
     # Keep the program alive, so that its handle is not reused.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
 
@@ -96,7 +96,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
             program = _compiled(context, source, options, name)
             if not context.profile.quirks.takes_ptx or not has_instructions(source):
                 return program
-            # Turn the instructions that the compiler kept as comments into code.
+            # Turn the comments that contain instructions into code.
             binary = with_instructions(_binary_of(program))
             program = cl.Program(context.cl_context, [context.device], [binary])
             program = _built_quietly(program, options, name)
@@ -121,13 +121,13 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
             _DECLARED[context] = True
             return program
     program = _built_quietly(cl.Program(context.cl_context, source), options, name)
-    # The driver may not have the header, so do not try to build every program twice.
+    # Do not try declarations again: later programs would be built twice.
     _DECLARED.setdefault(context, False)
     return program
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    # PyOpenCL's own cache would store the same binaries a second time.
+    # PyOpenCL's own cache would store the binaries again.
     program = build_quietly(program, options)
     for device in program.devices:
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
@@ -183,14 +183,14 @@ _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
 def has_instructions(source: str) -> bool:
-    """Tell whether an OpenCL C source contains instructions as comments in inline PTX."""
+    """Return whether an OpenCL C source contains instructions as comments in inline PTX."""
     return f'"{MARK}' in source
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Turn comments that begin with `MARK` into instructions, and return PTX with a target that supports them.
+    """Return PTX with comments that begin with `MARK` turned into instructions, and a target that supports them.
 
-    Raise ValueError if the binary is not PTX, or the compiler has dropped the comments.
+    Raise ValueError if the binary is not PTX or contains no such comments.
     """
     try:
         text = binary.rstrip(b"\0").decode()

@@ -1,4 +1,4 @@
-"""The calling convention of a function: its arguments by position and by name, their types, and its results.
+"""The signature of a function: its arguments, their types, and the form of its results.
 
 A :class:`Signature` follows Theano's casting rules, and needs only NumPy.
 """
@@ -31,7 +31,7 @@ class Argument(Record):
     broadcastable: tuple[bool, ...] = saved(flags)
     #: Whether only arrays of exactly this dtype are accepted.
     strict: bool = saved(flag, default=False)
-    #: Whether a conversion may lose precision. None allows it only for Python floats, if `floats` is set.
+    #: Whether a conversion may lose precision. None allows this only for Python floats, if `floats` is set.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value used if the caller passes none; None if the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
@@ -75,7 +75,7 @@ class Argument(Record):
         if self.allow_downcast:
             return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
-            # Like Theano, accept any dtype that NumPy promotes to this one, even if some values are rounded.
+            # Like Theano, accept any dtype that NumPy promotes to this one, even if that rounds some values.
             if value.dtype.kind not in _NUMERIC or np.promote_types(dtype, value.dtype) != dtype:
                 raise self._loss(f"an array of {value.dtype}")
             return value.astype(dtype)
@@ -144,7 +144,7 @@ class Signature(Record):
             raise TypeError(f"{function}, argument {self.called(position)}: {error}") from None
 
     def called(self, position: int) -> str:
-        """Return text that identifies an argument: its name, or its position if it has none."""
+        """Return an argument's name, or its position if it has none."""
         name = self.arguments[position].name
         return f"{position} (unnamed)" if name is None else name
 
@@ -160,7 +160,7 @@ class Signature(Record):
         words = []
         for position, argument in enumerate(self.arguments):
             default = "" if argument.default is None else "=..."
-            # Write the axis lengths as in a shape.
+            # Format the axis lengths like a shape.
             lengths = ", ".join("1" if broadcasts else ":" for broadcasts in argument.broadcastable)
             shape = f"[{lengths}]" if lengths else ""
             words.append(f"{argument.name or f'argument{position}'}{default}: {argument.dtype}{shape}")

@@ -12,5 +12,5 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment that gives a child process this process's module search path."""
+    """Return an environment with this process's module search path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

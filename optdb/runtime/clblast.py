@@ -1,4 +1,4 @@
-"""CLBlast, an optional library of matrix products for OpenCL, used only where measurements found it faster.
+"""CLBlast, an optional library of matrix products for OpenCL, which is used only where tuning found it faster.
 
 See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
 """
@@ -25,8 +25,8 @@ def find() -> ctypes.CDLL | None:
     if name is None:
         return None
     try:
-        # Load the system's OpenCL library, to which CLBlast is linked, before CLBlast, and make its symbols global.
-        # PyOpenCL bundles its own copy, and mixing functions from both copies can crash the process.
+        # Before CLBlast, load the system's OpenCL library that it is linked to, with global symbols. PyOpenCL bundles
+        # another copy, and mixing functions from both copies can crash the process.
         ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(name)
     except OSError:
@@ -45,7 +45,7 @@ class _Matrix:
 def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
     """Set `z` to ``alpha * dot(a, b) + beta * z`` if CLBlast supports the operands; return whether `z` was set.
 
-    The arrays have one dtype, and are matrices of matching shapes or equally large batches of such matrices.
+    The arrays have the same dtype, and are matrices or batches of equal length.
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)

@@ -1,8 +1,9 @@
-"""Data classes for the commands that a call enqueues, and lists of commands.
+"""The commands that a call enqueues, and lists of commands.
 
-The operands of a bound command are OpenCL buffers; those of an unbound command are :class:`Memory` placeholders. In a
-traced list, numbers may be symbolic (``sizes``). In a *saved* list, commands have no queue, and operands are indices of
-`Memory` objects. ``dispatch`` enqueues a thread's commands, or passes them to the thread's listener.
+The operands of a *bound* command are OpenCL buffers; the operands of an unbound command are :class:`Memory`
+placeholders. In a *traced* list, numbers may be symbolic (``sizes``). In a *saved* list, commands have no queue, and
+operands are indices of `Memory` objects. ``dispatch`` enqueues a thread's commands, or passes them to the thread's
+listener.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Memory:
 
     nbytes: int
     context: cl.Context
-    #: The buffer, if it exists independently of the list; None if the list's buffer assignment provides it.
+    #: The buffer, if it exists independently of the list; otherwise None, and buffer assignment provides it.
     buffer: cl.Buffer | None = None
 
 
@@ -47,14 +48,14 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: The launch function, looked up once because the lookup takes a microsecond.
+#: The launch function, because its lookup takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
-#: Whether launches are printed; if so, prepared calls are not used.
+#: Whether launches are printed, in which case there are no prepared calls.
 _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Choose once whether launches are printed, so that a launch does not read the flag."""
+    """Choose whether launches are printed, so that a launch need not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -64,15 +65,15 @@ trace_log.when_changed(_choose_launch)
 #: The types of kernel arguments that are operands.
 _OPERANDS = (Memory, cl.MemoryObject, Slot)
 _allocation_numbers = itertools.count(1)
-#: Maps a buffer's handle to the number of its latest allocation, since drivers reuse the handles of released buffers.
+#: Maps a buffer handle to the number of its latest allocation, since drivers reuse handles.
 _latest_allocations: dict[int, int] = {}
-#: Returns the buffer that holds a `Memory`, and the offset in that buffer.
+#: Returns a `Memory`'s buffer, and the offset in it.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueKernel(Record):
-    """A kernel launch. A bound launch has its own kernel object, whose arguments are set."""
+    """A kernel launch. A bound launch has its own kernel object with its arguments set."""
 
     kind: ClassVar[str] = "launch"
 
@@ -81,7 +82,8 @@ class EnqueueKernel(Record):
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
-    #: Positions in `args` of buffers that are followed by an offset argument; these arrays may share a larger buffer.
+    #: Positions in `args` of buffers that are followed by an offset argument, so that they may be part of a larger
+    #: buffer.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
     #: Held while the arguments of a shared kernel object are set; None if the launch is bound.
@@ -92,7 +94,7 @@ class EnqueueKernel(Record):
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
-        """Check the sizes and arguments of a saved launch, since OpenCL does not check them."""
+        """Check the sizes and arguments of a saved launch, which OpenCL does not check."""
         if not 1 <= len(self.global_size) <= 3:
             raise where.at("global_size").wrong("a list of one to three numbers", self.global_size)
         if self.local_size is not None and len(self.local_size) != len(self.global_size):
@@ -123,16 +125,16 @@ class EnqueueKernel(Record):
         return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield each buffer of the launch with the operand number that `rebind` takes."""
+        """Yield each buffer with its operand number for `rebind`."""
         return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
-        """Return a launch of the same kernel object with other operands."""
+        """Return a launch of the same kernel object with substituted operands."""
         args = tuple([substitute(arg) if isinstance(arg, _OPERANDS) else arg for arg in self.args])
         return replace(self, args=args)
 
     def bind(self, locate: Locate) -> EnqueueKernel:
-        """Return a launch with its own kernel object and with buffers in place of `Memory` objects."""
+        """Return a launch with its own kernel object, with buffers for `Memory` objects."""
         args = list(self.args)
         for slot, memory in self.operands():
             args[slot], shift = locate(memory)
@@ -154,10 +156,10 @@ _D = TypeVar("_D", bound="DeviceTransfer")
 
 @dataclass(eq=False, slots=True)
 class Transfer(Record):
-    """Base class of commands that move bytes. Each operand is a field, and its offset is another field."""
+    """Base class of commands that move bytes. Each operand has a field for its buffer and one for its offset."""
 
     kind: ClassVar[str]
-    #: For each operand, the names of its buffer field and its offset field.
+    #: For each operand, the names of these two fields.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
     is_rebindable = False
 
@@ -187,19 +189,19 @@ class Transfer(Record):
         raise NotImplementedError
 
     def prepare(self: _T) -> _T:
-        """Prepare the driver call if the command has one that needs no event, and return the command."""
+        """Prepare the driver call if possible, and return the command."""
         return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield each buffer of the command with the operand number that `rebind` takes."""
+        """Yield each buffer with its operand number for `rebind`."""
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
     def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
-        """Return the same command with other operands."""
+        """Return the command with substituted operands."""
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
     def bind(self: _T, locate: Locate) -> _T:
-        """Return the command with buffers in place of `Memory` objects."""
+        """Return the command with buffers for `Memory` objects."""
         changes: dict[str, Any] = {}
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))
@@ -233,7 +235,7 @@ class DeviceTransfer(Transfer):
             self.enqueue_on(self.queue)
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Replace an operand for all later calls. PyOpenCL enqueues transfers whose buffers change between calls."""
+        """Replace an operand; from then on, PyOpenCL enqueues the transfer."""
         Transfer.rebind(self, operand, buffer)
         self.call = None
 
@@ -321,7 +323,7 @@ class EnqueueUpload(Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Upload the values to a new device buffer. Return a command that copies them from there without waiting."""
+        """Upload the values to a new device buffer; return a command that copies them from there without waiting."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
@@ -332,7 +334,7 @@ class EnqueueDownload(Transfer):
     """Copies bytes to a C-contiguous host array, which must outlive the copy if the copy does not block."""
 
     kind: ClassVar[str] = "download"
-    #: Why a recorded list cannot repeat a download.
+    #: The reason why a recorded list cannot repeat a download.
     reason: ClassVar[str] = "the host reads values"
     _fields: ClassVar = (("source", "offset"),)
 
@@ -364,7 +366,7 @@ class AllocateBuffer:
         _latest_allocations[self.buffer.int_ptr] = next(_allocation_numbers)
 
     def enqueue(self) -> None:
-        """Do nothing, since the buffer exists."""
+        """Do nothing: the buffer exists."""
 
 
 @dataclass(eq=False, slots=True)
@@ -374,11 +376,11 @@ class HostCall:
     reason: str
 
     def enqueue(self) -> None:
-        """Do nothing; the caller does the work itself right after this call."""
+        """Do nothing: the caller does the work right after this call."""
 
 
 def allocation_number(buffer: cl.MemoryObject) -> int:
-    """Return the number of the latest allocation with a buffer's handle, which tells it from a released buffer."""
+    """Return the allocation number of a buffer, which distinguishes it from released buffers with the same handle."""
     return _latest_allocations.get(buffer.int_ptr, 0)
 
 
@@ -389,7 +391,7 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: How often the list was enqueued before `_is_batched` was decided.
+    #: How often the list has been enqueued while `_is_batched` is None.
     _times = 0
     #: Whether the list is enqueued as a batch; None until decided.
     _is_batched: bool | None = None
@@ -401,7 +403,7 @@ class CommandList(list[Command]):
             return
         for command in self:
             command.enqueue()
-        # Do not count empty lists: a step that has already computed its outputs returns a new empty list in each call.
+        # Do not count empty lists, which some steps create in each call.
         if self and self._is_batched is None:
             self._is_batched = self._decide()
 
@@ -412,11 +414,11 @@ class CommandList(list[Command]):
 
     @property
     def needs_python(self) -> bool:
-        """Whether Python must enqueue some of the commands because their driver calls vary."""
+        """Whether Python must enqueue some commands, because their driver calls vary."""
         return _prints_launches or not self.batch.is_native
 
     def _decide(self) -> bool | None:
-        """Decide whether the list becomes a batch; return None if it is too early."""
+        """Decide whether the list becomes a batch; return None if it is too early to decide."""
         self._times += 1
         queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
@@ -427,13 +429,13 @@ class CommandList(list[Command]):
         return self.batch.calls >= thresholds.calls
 
     def needing_own_buffer(self) -> set[Any]:
-        """Return the operands that must start at offset 0 of a buffer because their kernel takes no offset for them."""
+        """Return the operands that must start at offset 0 of a buffer, because a kernel takes no offset for them."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's driver call if it never changes, and None otherwise."""
+    """Return a command's driver call if it never changes, else None."""
     call = getattr(command, "call", None)
     if not isinstance(call, PreparedCall):
         return None

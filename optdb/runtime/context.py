@@ -1,6 +1,6 @@
 """Contexts: a device, its OpenCL context, its queue, and the dtypes that it supports.
 
-All commands of a context go through one in-order queue, so a reading command need not wait for a writing one.
+A context has one in-order queue, so its commands need no events to wait for each other.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DOUBLE = frozenset(["float64", "complex128"])
 
 #: The default options.
 _USUAL = ContextOptions()
-#: Maps a queue's handle to its context; the queue may outlive the context.
+#: Maps a queue's handle to its context, which the queue may outlive.
 _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictionary()
 
 
 class Context:
-    """A device, its OpenCL context and its queue; `options` select among kernels with the same results.
+    """A device, its OpenCL context and its queue; `options` select implementations.
 
     Raise DeviceError if no device fits `spec` (`optdb.runtime.devices`), or if its driver refuses another context.
     """
@@ -47,9 +47,9 @@ class Context:
     def __init__(self, spec: str, options: ContextOptions = _USUAL, device: cl.Device | None = None) -> None:
         self.spec = spec
         self.device = device or devices.find(spec)
-        #: The device's profile. Tests and exports replace it (`DeviceProfile.as_kind`) before anything is compiled.
+        #: The device's profile, which tests and exports replace before they compile kernels.
         self.profile = profile_of(self.device)
-        #: May be replaced between calls; compiled functions keep the kernels and batches of earlier options.
+        #: May be replaced between calls, but compiled functions keep the kernels and batches of earlier options.
         self.options = options
         #: Whether the context is another one's `in_caller`.
         self.runs_in_caller = False
@@ -66,8 +66,7 @@ class Context:
         #: The lock that a thread holds while it calls a function on the device.
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
-        # Finish the queue of a context that is collected before the program ends; `_finish_all` handles all other
-        # contexts.
+        # Finish the queue of a context that is garbage collected; `_finish_all` finishes the others at exit.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
 
@@ -98,12 +97,12 @@ class Context:
         return self._queue
 
     def check_process(self) -> None:
-        """Raise ForkedContext in a fork of the context's process, since a fork lacks the driver's threads."""
+        """Raise ForkedContext in a fork of the context's process, which lacks the driver's threads."""
         _check_process(self._pid)
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why the device does not support arrays of a dtype; None if it does."""
-        # Skip the conversion of names, which is slow: this function is called for each array in each graph.
+        # Converting names is slow, and this function is called for each array in each graph.
         name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
             return f"OpenCL has no type {name}"
@@ -118,27 +117,28 @@ class Context:
 
 
 class Turn:
-    """Returns the lock that a thread holds while it calls functions on a device, which share arrays.
+    """Returns the lock that a thread holds while it calls functions on a device.
 
-    A thread holds it from before inputs are set until outputs are read. With a lock per function, two functions that
-    call each other through the host could deadlock. The lock is reentrant; its methods are in C, because an interrupt
-    in a Python ``__enter__`` or ``__exit__`` could leave it locked.
+    A thread acquires it before it sets inputs and releases it after it has read outputs. There is one lock per device,
+    because functions with their own locks could deadlock when they call each other through the host. The lock is
+    reentrant. Its methods are in C, because an interrupt in a Python ``__enter__`` or ``__exit__`` could leave it
+    locked.
     """
 
     def __init__(self, context: Context) -> None:
-        # Do not refer to the context: without a reference cycle, its memory is freed with the last reference.
+        # Do not refer to the context: a reference cycle would delay the release of its memory.
         self._pid = context._pid
         self._lock = threading.RLock()
 
     def __call__(self) -> AbstractContextManager[object]:
-        """Return the lock, for a ``with`` statement; raise ForkedContext in a child of the context's process."""
+        """Return the lock for a ``with`` statement; raise ForkedContext in a child of the context's process."""
         # In a forked child, the lock may be held by a thread that does not exist there.
         _check_process(self._pid)
         return self._lock
 
 
 def options_of(queue: cl.CommandQueue) -> ContextOptions:
-    """Return the options of a queue's context; the defaults if no context has the queue."""
+    """Return the options of a queue's context; the defaults for other queues."""
     context = _contexts.get(queue.int_ptr)
     return _USUAL if context is None else context.options
 
@@ -160,7 +160,7 @@ def _check_process(pid: int) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Wait for queued commands when the program ends: PoCL's threads would crash when the process shuts LLVM down."""
+    """Wait for queued commands at exit: PoCL's threads would crash when LLVM shuts down."""
     for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)
 

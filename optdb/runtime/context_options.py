@@ -1,21 +1,21 @@
-"""The options of a context, which select among implementations with the same results."""
+"""The options of a context, which select implementations with the same results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: The instructions in a kernel: NVIDIA's PTX, or equivalent OpenCL C functions for any device.
+#: How kernels express some instructions: as NVIDIA's PTX, or as equivalent OpenCL C functions for any device.
 Instructions = Literal["ptx", "emulated"]
 
 
 @dataclass(frozen=True)
 class BatchThresholds:
-    """The thresholds at which a list of commands becomes a batch; see `optdb.runtime.driver_batches`."""
+    """Thresholds for turning a list of commands into a batch; see `optdb.runtime.driver_batches`."""
 
     #: How often a list is enqueued command by command before it becomes a batch.
     times: int = 4
-    #: The minimum number of calls in a batch: Python makes fewer calls just as fast.
+    #: The minimum number of calls in a batch; for fewer calls, Python is as fast.
     calls: int = 8
 
 
@@ -23,7 +23,7 @@ class BatchThresholds:
 class ContextOptions:
     """Selects among kernels, or ways to run them, with the same results; tests select each of them for small arrays."""
 
-    #: Instructions for asynchronous copies and tensor cores; other devices run them only if `packed_tiles` is 'all'.
+    #: The instructions for asynchronous copies and tensor cores.
     instructions: Instructions = "ptx"
     #: The aligned float32 products that load four numbers at once on a GPU.
     quad_tiles: Literal["few", "all", "none"] = "few"

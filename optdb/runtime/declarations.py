@@ -1,7 +1,7 @@
-"""Declarations of the OpenCL built-in functions that a source uses, in place of the driver's complete header.
+"""Declarations of the OpenCL built-in functions that a source uses, which replace the driver's header.
 
-Some drivers parse a 900 kB header before each program. Clang skips it if its include guard is defined; the program then
-declares what it uses. Functions and types are from the OpenCL C Specification 1.2, sections 6.1 and 6.12.
+Some drivers parse a 900 kB header before each program. Clang skips the header if its include guard is defined; the
+program must then declare the functions that it uses. See the OpenCL C Specification 1.2, sections 6.1 and 6.12.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ typedef uint cl_mem_fence_flags;
 #define OPTDB_CONVERGENT __attribute__((overloadable, convergent))
 """
 
-#: The last line of the declarations; line numbers after it start from 1.
+#: The last line of the declarations, after which line numbers start from 1.
 _END = "#line 1\n"
 
-#: Maps each signature to the functions that have it. T is a real type, R the type of a comparison, N is int, all with
-#: one vector width; S is the scalar type of T.
+#: Maps each signature to functions. T is a real type, R the type of a comparison and N is int, all with the same vector
+#: width; S is the scalar type of T.
 _OF_REALS = {
     "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
     "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "
@@ -178,7 +178,7 @@ def _vectors(has_double: bool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _lines(name: str, has_double: bool) -> tuple[str, ...]:
-    """Return declarations for all overloads of a built-in function, and nothing for other names."""
+    """Return declarations for all overloads of a built-in function; empty for other names."""
     reals = _REAL if has_double else _REAL[:1]
     return tuple(dict.fromkeys(_declarations(name, reals)))
 

@@ -1,8 +1,9 @@
-"""Host arrays whose values are unknown until a trace runs, the sources of their values, and lookup tables.
+"""Host arrays whose values are unknown until a trace runs, their sources, and lookup tables.
 
-A *source* is an argument, a constant, numbers computed from sizes, a lookup table, or a reshaped source. The field
-`array` of `FromTable` and `Reshaped` is an array while a function is traced, and a source in a saved list. The
-functions in `TABLES` compute int64 arrays of row or class indices, whose shapes depend only on the arguments' shapes.
+A *source* says where an array's values come from: an argument, a constant, numbers computed from sizes, a lookup table,
+or another source with a new shape. The field `array` of `FromTable` and `Reshaped` is an array while a function is
+traced, and a source in a saved list. The functions in `TABLES` compute int64 arrays of row or class indices, whose
+shapes depend only on the shapes of arguments.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return the start in `mentions` of each number in `distinct`, padded with the end of `mentions`."""
+    """Return the start in `mentions` of each number in `distinct`; the padding is the end of `mentions`."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
@@ -98,7 +99,7 @@ def _filled_up(values: HostArray, length: int, value: int) -> HostArray:
 
 
 class ValuesUnknown(TypeError):
-    """An array's values are needed while a function is traced, before they are known."""
+    """Raised if a traced function needs the values of an array that are not known yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class DeferredArray:
     dtype: AnyDtype
     source: Source
 
-    # None makes NumPy's functions raise TypeError instead of treating this as an array of one object.
+    # None makes NumPy's functions raise TypeError instead of wrapping the object in an array.
     __array_ufunc__ = None
 
     @property
@@ -182,7 +183,7 @@ class FromNumbers(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reshaped(Record):
-    """A reshaped source. While a function is traced, the shape is that of the deferred array."""
+    """A source with a new shape."""
 
     kind: ClassVar[str] = "reshaped"
 
@@ -195,7 +196,7 @@ class Reshaped(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromTable(Record):
-    """A lookup table: a function in `TABLES` computes it from another source and from numbers."""
+    """A lookup table, which a function in `TABLES` computes from another source and numbers."""
 
     kind: ClassVar[str] = "table"
 
@@ -214,7 +215,7 @@ class FromTable(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromDevice:
-    """A device array, possible only while a function is traced: a file cannot store it."""
+    """A device array, which a file cannot store."""
 
     array: Any
 
@@ -229,7 +230,7 @@ _parse_source = one_of(FromArgument, FromArray, FromNumbers, Reshaped, FromTable
 
 
 def lengths_in(source: SavedSource) -> Iterator[Any]:
-    """Yield the numbers that determine a saved source's shape or the values in its table."""
+    """Yield the numbers in a saved source."""
     match source:
         case Reshaped():
             yield from source.shape

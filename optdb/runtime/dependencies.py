@@ -1,7 +1,8 @@
 """Dependence analysis that finds which commands may run in parallel.
 
-A command depends on an earlier one if either writes bytes that the other uses, including bytes that values share after
-buffer assignment. Commands within a *phase* are independent, and only a barrier separates phases.
+A command depends on an earlier one if either of them writes bytes that the other uses, including bytes that several
+values share after buffer assignment. The commands in a *phase* are independent of each other, and a barrier separates
+phases.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from optdb.runtime.background import unhurried
 
-#: The number that means "before all commands".
+#: The number for "before all commands".
 _BEFORE = -1
 #: The maximum number of phases that are searched for spare capacity.
 _LOOKED_AT = 16
@@ -29,16 +30,16 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """Two numbers for each byte in a buffer: the largest of the commands that write it, and of those that read it."""
+    """For each byte in a buffer, the largest numbers of the commands that write it and of those that read it."""
 
     def __init__(self) -> None:
-        #: The start of each part, in ascending order; the bytes of a part have the same pair of numbers.
+        #: The start of each part, in ascending order; all bytes of a part have the same numbers.
         self._starts = [0]
         self._written = [_BEFORE]
         self._read = [_BEFORE]
 
     def of(self, span: ByteRange) -> int:
-        """Return the largest number of a command that must precede a command with this byte range."""
+        """Return the largest number of a command that must precede a command that uses this byte range."""
         parts = self._parts(span)
         written = max(self._written[parts], default=_BEFORE)
         return max([written, *self._read[parts]]) if span.is_written else written
@@ -51,7 +52,7 @@ class _LatestNumbers:
             numbers[part] = max(numbers[part], number)
 
     def _parts(self, span: ByteRange) -> slice:
-        """Split the parts in which a range begins and ends, and return the parts inside the range."""
+        """Split the parts at the range's ends, and return the parts inside the range."""
         if span.start >= span.stop:
             return slice(0, 0)
         return slice(self._divided_at(span.start), self._divided_at(span.stop))
@@ -67,9 +68,9 @@ class _LatestNumbers:
 
 
 def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
-    """Return the phase of each command, given the byte ranges of commands in queue order.
+    """Return the phase of each command, given the commands' byte ranges in queue order.
 
-    It is the first phase, counted from 0, after the phases of all its dependencies.
+    It is the first phase after those of all its dependencies, counted from 0.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
 
@@ -77,11 +78,11 @@ def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
 def roomy_phases_of(
     commands: Sequence[Sequence[ByteRange]], tiles: Sequence[int], is_long: Sequence[bool], groups: int
 ) -> list[int]:
-    """Return phases like `phases_of`, but postpone commands off the critical path to phases with spare capacity.
+    """Return phases like `phases_of`, with commands off the critical path postponed to phases with spare capacity.
 
     Work-groups process the `tiles` of a phase in waves of `groups` tiles, and a few extra tiles would cost a full wave.
-    Commands with spare time are therefore moved to phases whose last wave is not full, and long ones beside other long
-    ones.
+    Commands off the critical path are therefore moved to phases whose last wave is not full, and long commands to
+    phases with other long commands.
     """
     earliest = phases_of(commands)
     count = max(earliest, default=_BEFORE) + 1
@@ -123,7 +124,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command with `next_number`, from the largest number of its dependencies and its index."""
+    """Number each command with `next_number`, given the largest number of its dependencies, and its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

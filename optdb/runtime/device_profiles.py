@@ -1,4 +1,4 @@
-"""Device profiles: a device's capabilities, the properties that choose its kernels, and its driver's quirks.
+"""Device profiles: a device's capabilities, the properties that select its kernels, and its driver's quirks.
 
 :func:`profile_of` creates a :class:`DeviceProfile` from the driver's reports and from `KNOWN_QUIRKS`. Only this file
 inspects the names of platforms, vendors and drivers, and the kind of a device. To add a quirk, add a field to
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
-#: The types of devices, with the type that is likely to be fastest first.
+#: The types of devices, the type that is likely to be fastest first.
 DEVICE_TYPES = ("GPU", "accelerator", "CPU", "memory checker")
 
 #: Maps a driver's common name to a part of its platform's name.
@@ -40,30 +40,29 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """Driver properties that no query reveals. Each is False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
+    """Driver properties that no query reveals; False, 0 or empty unless `KNOWN_QUIRKS` sets them."""
 
-    #: The driver compiles each kernel's body several times, so bodies are moved into functions (`OUTLINED_KERNEL`).
+    #: The driver compiles a kernel's body several times, so bodies are moved into functions (`OUTLINED_KERNEL`).
     compiles_body_repeatedly: bool = False
-    #: Launch overhead in seconds, where it exceeds the time of small kernels; plans then merge small launches.
+    #: Launch overhead in seconds, if it exceeds the time of small kernels; plans then merge small launches.
     launch_s: float = 0.0
-    #: Overhead in seconds of a launch on several cores, which have to be woken up.
+    #: Overhead in seconds of a launch on several cores, which must be woken up.
     shared_launch_s: float = 0.0
-    #: Time in seconds to compile a kernel in a new program, which merged launches must first save.
+    #: Seconds to compile a kernel in a new program; merging launches must save this time.
     kernel_compile_s: float = 0.0
-    #: Overhead in seconds of a copy between buffers; small copies then share one launch.
+    #: Overhead in seconds of a copy between buffers; small copies then share a launch.
     copy_s: float = 0.0
-    #: A buffer keeps one address in all kernels, which may therefore receive the address as a number.
+    #: A buffer has the same address in all kernels, so kernels may receive the address as a number.
     keeps_addresses: bool = False
-    #: Chains of small commands run as persistent launches (``device.launches``) if a trial shows that a grid barrier
+    #: Chains of small commands become persistent launches (``device.launches``) if a trial finds a grid barrier that
     #: works. Requires `keeps_addresses`.
     persistent_launches: bool = False
-    #: The compiler accepts inline NVIDIA PTX, and therefore tensor core instructions
-    #: (`DeviceProfile.has_tensor_cores`).
+    #: The compiler accepts inline NVIDIA PTX, and thus tensor core instructions (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
-    #: The compiler can run in several threads at once, so a function's kernels are split into programs.
+    #: The compiler can run in several threads, so a function's kernels are split into several programs.
     builds_side_by_side: bool = False
-    #: The compiler parses a large header before each program, unless programs declare the built-in functions that they
-    #: use (``runtime.declarations``).
+    #: The compiler parses a large header before each program, so programs declare the built-in functions that they use
+    #: (``runtime.declarations``).
     parses_large_header: bool = False
     #: Scalar ops whose vector functions are wrong for some numbers (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
@@ -71,11 +70,11 @@ class DeviceQuirks:
     keeps_binaries_itself: bool = False
     #: The device checks each memory access, which makes it slow; it is chosen last.
     is_memory_checker: bool = False
-    #: The driver loads a large library again if all contexts were released; a trial's context is therefore kept.
+    #: The driver reloads a large library after all contexts were released, so a trial's context is kept.
     drops_library_with_contexts: bool = False
-    #: The driver aborts the process if the program ld is not on the PATH; the device is then not tried.
+    #: The driver aborts the process if the program ld is not on the PATH, so the device is then not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process if its cache folder's disk is full; the device is then not tried.
+    #: The driver ends the process if the disk of its cache folder is full, so the device is then not tried.
     aborts_on_full_disk: bool = False
 
 
@@ -99,7 +98,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class KnownQuirk:
-    """A row in `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the evidence."""
+    """A row in `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the reason."""
 
     name: str  #: A field of `DeviceQuirks`.
     reason: str  #: The observation or measurement, and the driver version.
@@ -116,7 +115,7 @@ class KnownQuirk:
         return self.fixed_in is None or driver.version_numbers < self.fixed_in
 
 
-#: `DeviceProfile.items_at_once` for all devices except CPU devices.
+#: The value of `DeviceProfile.items_at_once` for devices that are not CPUs.
 _ITEMS_AT_ONCE = 256
 
 _pocl = functools.partial(KnownQuirk, platform="Portable Computing Language")
@@ -126,97 +125,96 @@ _nvidia = functools.partial(KnownQuirk, platform="NVIDIA CUDA")
 KNOWN_QUIRKS = (
     _pocl(
         "compiles_body_repeatedly",
-        "PoCL 3.1 makes three functions of a kernel and inlines the body into each: the 43 kernels of a training step "
-        "of resnet50 compile in 5.3 s, and with their bodies outlined in 3.1 s",
+        "PoCL 3.1 makes three functions from a kernel and inlines the body into each: the 43 kernels of a training "
+        "step of resnet50 compile in 5.3 s, but in 3.1 s if their bodies are outlined",
     ),
     _pocl(
         "launch_s",
-        "PoCL 3.1 takes 10 us for a launch on one core, and most kernels of a small graph run for less than 1 us",
+        "PoCL 3.1 takes 10 us for a launch on one core, but most kernels of a small graph run for less than 1 us",
         1e-5,
     ),
     _pocl("shared_launch_s", "PoCL 3.1 takes 20 us for a launch on several cores, since it wakes their threads", 2e-5),
-    _pocl("kernel_compile_s", "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms", 0.1),
-    _pocl("copy_s", "PoCL 3.1 takes 3 us for a copy of few bytes", 3e-6),
-    _pocl("keeps_addresses", "PoCL 3.1 runs kernels in the host's address space, and allocates a buffer once"),
+    _pocl("kernel_compile_s", "PoCL 3.1 compiles a kernel for each group size, in 60 to 130 ms", 0.1),
+    _pocl("copy_s", "PoCL 3.1 takes 3 us to copy a few bytes", 3e-6),
+    _pocl("keeps_addresses", "PoCL 3.1 runs kernels in the host's address space and never moves a buffer"),
     _pocl(
         "wrong_vector_functions",
-        "PoCL 3.1 is wrong about sin, cos and tan of denormal floats whose neighbours are huge, and about pow of eight "
-        "doubles that differ much",
+        "PoCL 3.1 computes wrong vectors of sin, cos and tan if some floats are denormal and others huge, and of pow "
+        "for eight doubles of very different sizes",
         frozenset(["Sin", "Cos", "Tan", "Pow"]),
     ),
     _pocl(
         "keeps_binaries_itself",
-        "PoCL 3.1 caches programs and kernels on disk; asked for a binary, it first compiles each kernel that was "
-        "never launched, for 50 to 75 ms each",
+        "PoCL 3.1 caches programs and kernels on disk; when asked for a binary, it first compiles each kernel that "
+        "was never launched, in 50 to 75 ms",
     ),
     _pocl(
         "parses_large_header",
-        "PoCL 3.1 has clang parse a header of 900 kB: a small program builds in 0.14 s, without the header in 0.025 s",
+        "PoCL 3.1 makes clang parse a 900 kB header: a small program builds in 0.14 s, and in 0.025 s without it",
     ),
     _pocl(
         "drops_library_with_contexts",
-        "PoCL 3.1 reads the bitcode of its built-in functions in 0.5 s, and drops it with the last context",
+        "PoCL 3.1 takes 0.5 s to read the bitcode of its built-in functions, and drops it with the last context",
     ),
     _pocl(
         "aborts_without_ld",
-        "PoCL 3.1 starts ld for each kernel, and calls abort() where it cannot: the process ends with status 134",
+        "PoCL 3.1 starts ld for each kernel, and calls abort() if that fails: the process ends with status 134",
     ),
     _pocl(
         "aborts_on_full_disk",
-        "PoCL 3.1 calls exit() where it cannot write an object file: LLVM ERROR: IO failure on output stream",
+        "PoCL 3.1 calls exit() if it cannot write an object file: LLVM ERROR: IO failure on output stream",
     ),
-    _oclgrind(
-        "keeps_binaries_itself", "Oclgrind 21.10 builds in 5 ms, and names lines only of a source that it has seen"
-    ),
+    _oclgrind("keeps_binaries_itself", "Oclgrind 21.10 builds in 5 ms, and names lines only if it built the source"),
     _oclgrind(
         "keeps_addresses",
-        "Oclgrind 21.10 makes an address of a buffer's number and an offset, and checks each access by it",
+        "Oclgrind 21.10 forms addresses from a buffer's number and an offset, by which it checks each access",
     ),
-    _nvidia("launch_s", "NVIDIA's driver 580 takes 5.2 us of the host for a launch on an H100", 5.2e-6),
+    _nvidia("launch_s", "NVIDIA's driver 580 takes 5.2 us on the host for a launch on an H100", 5.2e-6),
     _nvidia(
         "kernel_compile_s",
-        "NVIDIA's driver 580 compiles a kernel as a part of a persistent one in 0.15 to 0.3 s: those of mlp in 2.0 s, "
-        "of lstm in 4.0 s, of cifar_resnet in 5.6 s",
+        "NVIDIA's driver 580 takes 0.15 to 0.3 s to compile a kernel as a part of a persistent one: 2.0 s for all "
+        "kernels of mlp, 4.0 s for lstm, 5.6 s for cifar_resnet",
         0.2,
     ),
     _nvidia(
-        "copy_s", "NVIDIA's driver 580 takes 10 us for a copy of few bytes on an H100, of which the event is 1 us", 1e-5
+        "copy_s", "NVIDIA's driver 580 takes 10 us to copy a few bytes on an H100, of which 1 us is the event", 1e-5
     ),
     _nvidia(
         "keeps_addresses",
-        "NVIDIA's driver 580 keeps all buffers of a context on the device: a launch copied between 504 of them",
+        "NVIDIA's driver 580 keeps all buffers of a context on the device: one launch copied between 504 of them",
     ),
     _nvidia(
         "persistent_launches",
-        "NVIDIA's driver 580 takes 2.3 us for a barrier over all groups of a launch on an H200: 47 commands of mlp "
-        "become 6, a step takes 0.19 ms instead of 0.31; lstm's 4,586 become 374, 21 ms instead of 34",
+        "NVIDIA's driver 580 takes 2.3 us for a barrier over all groups of a launch on an H200: the 47 commands of mlp "
+        "become 6, and a step takes 0.19 ms instead of 0.31 ms; the 4,586 commands of lstm become 374, and a step "
+        "takes 21 ms instead of 34 ms",
     ),
     _nvidia(
         "takes_ptx",
-        "NVIDIA's driver 580 compiles mma.sync, ldmatrix and cp.async in OpenCL C, though no extension says so",
+        "NVIDIA's driver 580 compiles mma.sync, ldmatrix and cp.async in OpenCL C, although it lists no extension",
     ),
     _nvidia(
         "builds_side_by_side",
-        "NVIDIA's driver 580 compiles the kernels of cifar_resnet in 20.4 s as one program, in 12.3 s as eight",
+        "NVIDIA's driver 580 compiles the kernels of cifar_resnet in 20.4 s as one program, and in 12.3 s as eight",
     ),
     _oclgrind(
         "is_memory_checker",
-        "Oclgrind 21.10 interprets kernels, hundreds of times slower than a driver, and claims to be a GPU, too",
+        "Oclgrind 21.10 interprets kernels, hundreds of times slower than a driver, but reports that it is a GPU",
     ),
 )
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """A device's capabilities, and the properties that choose its kernels."""
+    """A device's capabilities, and the properties that select its kernels."""
 
     driver: Driver
     device_type: str  #: The device's type, one of `DEVICE_TYPES`.
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
     is_processor: bool  #: Whether kernels run in this process, which a fault in a kernel then ends.
     compute_units: int  #: Number of compute units over which work is divided.
-    #: Number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If the units start as
-    #: many items as an array has elements, one element per item is fastest.
+    #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If all units
+    #: together start an item for each element of an array, one element per item is fastest.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
     max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.
@@ -227,7 +225,7 @@ class DeviceProfile:
     base_alignment_bytes: int  #: Alignment of buffers.
     float_vector_width: int  #: Number of float32 values in a vector register; 1 if there are no vector registers.
     float64: bool  #: Whether the device computes in float64.
-    #: Whether the device computes in float16. float16 arrays work on every device.
+    #: Whether the device computes in float16. Every device supports float16 arrays.
     float16: bool
     int64: bool
     shares_host_memory: bool  #: Whether the device uses the host's memory.
@@ -254,19 +252,19 @@ class DeviceProfile:
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, like a CPU core.
 
-        If so, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
+        If it does, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
         processes one element, and the items in a group share local memory.
         """
         return self.device_kind == "cpu"
 
     @property
     def needs_explicit_vectors(self) -> bool:
-        """Whether kernels must be written with OpenCL's vector types to fill the device's vector registers."""
+        """Whether kernels must use OpenCL's vector types to fill the device's vector registers."""
         return self.device_kind == "cpu"
 
     @property
     def writes_wrapped_arrays_directly(self) -> bool:
-        """Whether kernels write directly to a wrapped host array, so that it need not be mapped afterwards."""
+        """Whether kernels write directly to a wrapped host array, so that it need not be mapped."""
         return self.device_kind == "cpu"
 
     @property
@@ -276,7 +274,7 @@ class DeviceProfile:
 
     @property
     def accumulates_in_float64(self) -> bool:
-        """Whether kernels accumulate long sums of float32 in float64, which takes no longer on CPUs.
+        """Whether kernels accumulate long float32 sums in float64, which is as fast on CPUs.
 
         Most other devices compute float64 at 1/64 to 1/16 of the float32 rate; there, kernels use compensated
         summation.
@@ -305,7 +303,7 @@ class DeviceProfile:
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
-        """Return this profile for another kind of device; raise ValueError if there is no such kind.
+        """Return this profile for another kind of device; raise ValueError for an unknown kind.
 
         The number of compute units is unchanged unless given.
         """
@@ -315,7 +313,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for files, without functions that some drivers lack or get wrong."""
+        """Return `as_kind` for files: kernels must not use functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)
@@ -329,7 +327,7 @@ class DeviceProfile:
 @functools.cache
 def profile_of(device: cl.Device) -> DeviceProfile:
     """Return a device's profile, creating it on first use."""
-    # Import locally, so that code that only reads on-disk caches can import this module without PyOpenCL.
+    # Code that only reads on-disk caches imports this module without PyOpenCL.
     from optdb.runtime.library import cl
 
     platform = device.platform

@@ -1,9 +1,9 @@
-"""Finds devices that work: a kernel was built and run on them. The likely fastest devices are tried first.
+"""Finds devices that work, on which a trial kernel was built and run. The likely fastest devices are tried first.
 
 A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
-platform, ``gpu`` the best device of a kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
-(`SHORT_NAMES`). Any other string is searched for in the names of platforms, then of devices. The suffix ``[2/4]``
-selects the second of four equal parts. PoCL gets a temporary cache folder if it cannot use its own.
+platform, ``gpu`` the best device of this kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
+(`SHORT_NAMES`). Any other string is searched for in the names of platforms, then in the names of devices. The suffix
+``[2/4]`` selects the second of four equal parts. PoCL gets a temporary cache folder if it cannot use its own.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 
-#: The environment variable that sets PoCL's folder, which is in the user's cache by default. PoCL reads it once.
+#: The environment variable for PoCL's cache folder, which PoCL reads once.
 _VARIABLE = "POCL_CACHE_DIR"
 #: The environment variable that names PoCL's drivers, read once. The usual driver wakes threads for each launch;
 #: the second one runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
 #: How the names of devices begin that run commands in the calling thread.
 _IN_CALLER = ("basic", "cpu-minimal")
-#: The minimum free space for PoCL in bytes, enough for the object files of several kernels.
+#: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Loan:
-    """A temporary folder for PoCL, and the error that makes PoCL's own folder unusable."""
+    """A temporary folder for PoCL, and the reason why its own folder is unusable."""
 
     own: Path
     error: OSError
@@ -61,7 +61,7 @@ class _Loan:
 
 @functools.cache
 def lend_folder() -> _Loan | None:
-    """Set a temporary folder for PoCL if PoCL cannot use its own; must be called before OpenCL is first used."""
+    """Set a temporary folder for PoCL if it cannot use its own; call this before the first use of OpenCL."""
     named = os.environ.get(_VARIABLE)
     own = Path(named).absolute() if named else user_cache_path() / "pocl"
     error = _error(own)
@@ -82,7 +82,7 @@ def unusable_folder() -> DeviceFault | None:
     loan = lend_folder()
     if loan is None:
         return None
-    # If the program used OpenCL before optdb, PoCL uses its own folder.
+    # If the program has used OpenCL before, PoCL uses its own folder.
     error = _error(loan.folder) if loan.folder.exists() else loan.error
     if error is None:
         warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them again", _VARIABLE)
@@ -104,7 +104,7 @@ def _error(folder: Path) -> OSError | None:
 
 
 def _remove(folder: str, process: int) -> None:
-    # Only the process that created the folder removes it, not a fork of that process.
+    # Only the process that created the folder removes it, not its forks.
     if os.getpid() == process:
         rmtree(folder, ignore_errors=True)
 
@@ -121,7 +121,7 @@ __kernel void optdb_trial(__global int *out) {
 
 #: The advice if no driver works. Lines that begin with four spaces are commands to copy.
 INSTALL_DRIVER = "install your device's driver; for the processor, on Debian:\n    apt-get install pocl-opencl-icd"
-#: The fault of drivers that start the linker, where it is missing.
+#: The fault of drivers that start the linker, if it is missing.
 _NO_LINKER = DeviceFault(
     "it links kernels with the program ld, which is not in the PATH",
     "install the package with the program ld; on Debian:\n    apt-get install binutils",
@@ -134,12 +134,12 @@ _NO_PLATFORM = (
 
 
 class SlowDeviceWarning(RuntimeWarning):
-    """The only working device is a memory checker, which is hundreds of times slower than a normal device."""
+    """Warns that the only working device is a memory checker, hundreds of times slower than other devices."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device found on this machine: its capabilities, and whether it works."""
+    """A device on this machine: its capabilities, and whether it works."""
 
     spec: str  #: The string that selects the device.
     profile: DeviceProfile
@@ -162,7 +162,7 @@ class DeviceInfo:
 
 
 class DeviceList(HtmlTables, list[DeviceInfo]):
-    """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
+    """A list of devices, which is shown as the table that ``python -m optdb devices`` prints."""
 
     def render(self) -> Group:
         """Return the devices as a table.
@@ -192,12 +192,12 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             wrap = functools.partial(textwrap.wrap, width=34, break_long_words=False, break_on_hyphens=False)
             lines = [line for text in texts for line in wrap(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
-        # Below the table, where commands and paths fit into a line, so that users can copy them.
+        # Print cures below the table, where commands and paths for copying fit into a line.
         return Group(table, *(Text(_failure(row)) for row in self if not row.works))
 
 
 def driver_cure(rows: Sequence[DeviceInfo]) -> str:
-    """Return what gives this machine a device that works: the known cure of a device, or another driver."""
+    """Return how to get a device that works: the known cure of a device, or another driver."""
     return next((row.cure for row in rows if row.cure is not None), INSTALL_DRIVER)
 
 
@@ -230,7 +230,7 @@ def _tried(spec: str, device: cl.Device) -> DeviceInfo:
 
 
 def find(spec: str) -> cl.Device:
-    """Return the device that a spec selects (see this module); raise DeviceError if there is none that works."""
+    """Return the device that a spec selects (see this module); raise DeviceError if no such device works."""
     if not isinstance(spec, str):
         raise DeviceError(
             f"{spec!r}: a device is named by a string.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
@@ -289,7 +289,7 @@ def _missing(wanted: str, is_numbered: bool) -> str:
 def _by_name(wanted: str) -> list[cl.Device]:
     """Return the devices that a name selects, by the first rule that matches any device.
 
-    Thus ``intel`` selects Intel's driver, if it is installed, before other drivers for Intel processors.
+    For example, ``intel`` prefers Intel's driver to other drivers for Intel processors.
     """
     wanted = wanted.casefold()
     if not wanted:
@@ -349,7 +349,7 @@ def _what_there_is() -> str:
 
 
 def _described(row: DeviceInfo) -> str:
-    # Omit the kind for CPU devices, since optdb.device=cpu selects the host.
+    # Omit the kind 'cpu', since optdb.device=cpu selects the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()
     names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
     failure = "" if row.works else f" (fails: {row.unsupported_reason})"
@@ -357,7 +357,7 @@ def _described(row: DeviceInfo) -> str:
 
 
 def _all() -> Iterator[tuple[str, cl.Device]]:
-    """Yield every device with its number; platforms without devices are counted in the numbers."""
+    """Yield every device with its number; platforms without devices count in the numbers."""
     check_process()
     lend_folder()
     try:
@@ -397,9 +397,9 @@ def _runs_in_caller(device: cl.Device) -> bool:
 
 @functools.cache
 def unsupported_reason(device: cl.Device) -> str | None:
-    """Return the reason why a device does not work; None if it does.
+    """Return why a device does not work; None if it does.
 
-    The trial does not use optdb's cache: an old binary could hide that the current driver cannot build kernels.
+    The trial does not use optdb's cache, because an old binary could hide that the driver cannot build kernels.
     """
     quirks = profile_of(device).quirks
     fault = _environment_fault(quirks)
@@ -414,13 +414,13 @@ def unsupported_reason(device: cl.Device) -> str | None:
 
 
 def _environment_fault(quirks: DeviceQuirks) -> DeviceFault | None:
-    """Return why a driver with these quirks would end the process in this environment; None if it would not."""
+    """Return why a driver with these quirks would end the process here; None if it would not."""
     if quirks.aborts_without_ld and shutil.which("ld") is None:
         return _NO_LINKER
     return unusable_folder() if quirks.aborts_on_full_disk else None
 
 
-#: The contexts of trials, kept for drivers that unload their library together with the last context.
+#: The contexts of trials, kept for drivers that unload a library with the last context.
 _kept_contexts: list[cl.Context] = []
 
 

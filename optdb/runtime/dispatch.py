@@ -1,7 +1,7 @@
 """Dispatches a thread's commands to the device's queue, or to the thread's *listener*.
 
 A recorder records and enqueues commands, a timer enqueues them on its own queue, and a tracer only records them.
-`HeldCommands` holds commands back until no step can raise, so that either all or none of them are enqueued.
+`HeldCommands` holds commands until no step can raise, so that all or none of them are enqueued.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from optdb.runtime.commands import AllocateBuffer, CommandList, EnqueueDownload,
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.library import cl
 
-#: Up to this size in bytes, copying an array on the host is faster than waiting for the device.
+#: Copying a smaller array on the host is faster than waiting for the device; in bytes.
 _SMALL_NBYTES = 1 << 16
-#: The number of upload events that each thread keeps, since PyOpenCL waits for the device when an event is dropped.
+#: The number of upload events that each thread keeps, since dropping an event waits for the upload.
 _KEPT_EVENTS = 64
 
 
@@ -31,7 +31,7 @@ class Listener(Protocol):
 
     #: Whether commands are only recorded. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
-    #: Whether callers set the arguments of a launch's kernel object before they call `on`.
+    #: Whether a launch's arguments are set on the kernel object before `on` is called.
     takes_bound: bool
 
     def on(self, command: Any) -> None:
@@ -87,11 +87,10 @@ def upload(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> None:
-    """Copy a C-contiguous array from the host; the caller may change the array as soon as this function returns.
+    """Copy a C-contiguous array from the host; the caller may change the array when this function returns.
 
-    A small array is first copied on the host. If a list `events` is given, an array of any size is copied first, and
-    the upload's event is appended. In a trace, the array may be a `DeferredArray`. A `constant` target is never written
-    again.
+    A small array is first copied on the host. With a list `events`, any array is copied first, and the upload's event
+    is appended. In a trace, the array may be a `DeferredArray`. A `constant` target is never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
@@ -104,7 +103,7 @@ def upload(
 
 
 def keep_event(holder: Any) -> None:
-    """Keep a non-blocking copy's event, or the command that holds it; the event keeps the array alive."""
+    """Keep a non-blocking copy's event, or the command that holds it, so that the array stays alive."""
     _state.events.append(holder)
 
 
@@ -120,7 +119,7 @@ class _HeldLaunch:
 
 
 class HeldCommands:
-    """Listens to the commands of one thread and holds them until `release` or `enqueue`."""
+    """A listener that holds the commands of one thread until `release` or `enqueue`."""
 
     tracing = False
     takes_bound = False
@@ -129,7 +128,7 @@ class HeldCommands:
         self._commands: list[Any] = []
 
     def on(self, command: Any) -> None:
-        """Hold a command; host work that reads values first enqueues the held commands."""
+        """Hold a command; if it is host work that reads values, enqueue the held commands first."""
         match command:
             case AllocateBuffer():
                 pass
@@ -137,26 +136,26 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # The buffer is written only once, but an op may reuse it in later calls, so upload its value at once.
+                # Upload constants at once: later calls may reuse the buffer without an upload.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
-                # Copy the array, since the caller may change it as soon as this returns.
+                # The caller may change the array when this returns.
                 value = np.array(command.value, order="C")
                 self._hold_upload(replace(command, value=value, is_blocking=False))
             case EnqueueUpload():
                 self._hold_upload(command)
             case EnqueueKernel() if command.lock is not None:
-                # Keep the arguments: those set on a shared kernel object may change before this launch is enqueued.
+                # Keep the arguments, since a shared kernel object may get others before this launch is enqueued.
                 self._commands.append(_HeldLaunch(command))
             case _:
                 self._commands.append(command)
 
     def hold(self, commands: CommandList) -> None:
-        """Hold commands whose kernel objects are not shared."""
+        """Hold bound commands."""
         self._commands.append(commands)
 
     def release(self) -> list[Any]:
-        """Return the held commands, which are then no longer held; the caller enqueues them."""
+        """Return and forget the held commands; the caller enqueues them."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -170,7 +169,7 @@ class HeldCommands:
 
 
 def enqueue_bound(commands: CommandList) -> None:
-    """Enqueue commands whose kernel objects are not shared, or hold them if this thread's commands are held."""
+    """Enqueue bound commands, or hold them if this thread's commands are held."""
     listener = listening()
     if isinstance(listener, HeldCommands):
         listener.hold(commands)

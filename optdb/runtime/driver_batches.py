@@ -2,9 +2,9 @@
 
 PyOpenCL creates an event for each command and converts its arguments each time. A bound command prepares its call once:
 a library function with converted arguments, which returns OpenCL's status. If the status is not 0, PyOpenCL enqueues
-the command again. A prepared call does not keep the objects of its handles alive. If a driver's queue is full, a call
-blocks; with the GIL, no other thread could feed another device. The first process compiles the C code in the background
-into the user's cache; until then, Python makes the calls.
+the command again. A prepared call contains handles, but does not keep their objects alive. If a driver's queue is full,
+a call blocks; with the GIL, no other thread could feed another device. The first process compiles the C code in the
+background into the user's cache; until then, Python makes the calls.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _logger = logging.getLogger(__name__)
 
 
 class PreparedCall(functools.partial[int]):
-    """A library function together with its arguments; calling it enqueues a command and returns OpenCL's status."""
+    """A library function with its arguments; the call enqueues a command and returns OpenCL's status."""
 
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
-#: The last arguments of a function that waits for no events and returns no event.
+#: The last arguments of a function that neither waits for events nor returns one.
 _NO_EVENTS = (_Count(0), None, None)
-#: The value that a device's trial writes.
+#: The value that a trial writes.
 _TRIAL_VALUE = 0x5A
 
 
@@ -99,16 +99,16 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare a non-blocking copy into a host array, which waits for the event whose handle is at `after`.
+        """Prepare a non-blocking copy to a host array that waits for the event whose handle is at address `after`.
 
-        The call writes its event's handle to the address `event`, whose owner releases the event.
+        The call writes its event's handle to the address `event`; the owner of that memory releases the event.
         """
         args = _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
         waits = _Count(after is not None), _Handle(after)
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker for a queue's earlier commands; like `fetch`, it writes its event's handle to an address."""
+        """Prepare a marker for a queue's earlier commands, which writes its event's handle to an address."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -121,7 +121,7 @@ class DriverCalls:
         return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
 
 
-#: Maps each device to its prepared calls, or to None if its trial failed.
+#: Maps a device to its `DriverCalls`, or to None if its trial failed.
 _calls: dict[cl.Device, DriverCalls | None] = {}
 
 
@@ -160,7 +160,7 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 def icd_loader() -> ctypes.PyDLL:
     """Return the OpenCL library that PyOpenCL is linked to.
 
-    A single call keeps the GIL, as in PyOpenCL, because reacquiring it takes as long as the call.
+    As in PyOpenCL, a call keeps the GIL, because reacquiring it takes as long as the call.
     """
     return ctypes.PyDLL(cl._cl.__file__)
 
@@ -170,7 +170,7 @@ def _handle(value: Any) -> ctypes.c_void_p:
 
 
 _SOURCE = Path(__file__).with_suffix(".c")
-#: The compiler options; without contraction, C computes the same bits as Python.
+#: The compiler options; without contraction, C and Python compute the same bits.
 _OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
 _COMPILER_TIMEOUT_S = 60.0
 #: The functions that a record can call, in the order of ``enum kind`` in the C code.
@@ -180,7 +180,7 @@ _FUNCTIONS = (
     *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time", "optdb_all_reduce"),
 )
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
-#: The marker function has the same prototype as the barrier function.
+#: The marker function has the prototype of the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
 #: The number of arguments in a record, and the padding for missing ones.
 _WORDS = 9
@@ -199,22 +199,22 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """A sequence of work items: C makes the prepared calls, and Python does the other work.
+    """A sequence of work: C code makes the prepared calls, and Python does the rest.
 
-    The batch keeps the `calls` alive, but not the objects whose handles they contain. Each has a fallback in Python,
-    for None and for calls that fail.
+    The batch keeps the `calls` alive, but not the objects whose handles they contain. Each call has a fallback in
+    Python, which runs if the call fails or is None.
     """
 
     def __init__(self, calls: Sequence[PreparedCall | None], fallbacks: Sequence[Callable[[], object]]) -> None:
         self._kept: Sequence[Any] = calls
         self._fallbacks = fallbacks
         self.records = call_records(calls)
-        #: The number of calls that C makes.
+        #: The number of calls that C code makes.
         self.calls = sum(call is not None for call in calls)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return one batch that does the work of several batches in sequence."""
+        """Return a batch that does the work of several batches in sequence."""
         whole = cls((), [fallback for batch in batches for fallback in batch._fallbacks])
         whole._kept = batches
         whole.calls = sum(batch.calls for batch in batches)
@@ -227,7 +227,7 @@ class Batch:
 
     @property
     def is_native(self) -> bool:
-        """Whether C does all of the work."""
+        """Whether C code does all the work."""
         return self.calls == len(self._fallbacks)
 
     def run(self) -> None:
@@ -243,8 +243,8 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return a record for each prepared call, which the caller keeps alive; None becomes a record that always fails."""
-    # Filling one array takes a third of the time of creating single records, and function calls wait for this.
+    """Return a record for each call; None becomes a record that always fails. The caller keeps the calls alive."""
+    # Filling one array takes a third of the time of creating single records.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
     for call in calls:
@@ -283,8 +283,7 @@ class _Loading:
         try:
             self.library = _loaded(_path())
         except OSError:
-            # This is not a daemon thread, so a program that ends at once first waits a tenth of a second for the
-            # compiler.
+            # Not a daemon thread: a program that ends at once waits a tenth of a second for the compiler.
             threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:
@@ -307,7 +306,7 @@ _loading = _Loading()
 
 
 def loop_library() -> ctypes.CDLL | None:
-    """Return the library with the loop over calls; None if it is not compiled yet or cannot be compiled."""
+    """Return the library with the loop over calls; None if it is not compiled."""
     if _loading.library is None:
         _loading.begin()
     return _loading.library

@@ -1,4 +1,4 @@
-"""Errors about devices, exported files and calls of their functions. This module does not need PyOpenCL."""
+"""Errors about devices, exported files and calls of their functions."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import NamedTuple
 
 
 class DeviceError(RuntimeError):
-    """There is no such device, or it does not work. The message lists the available devices and the cure."""
+    """Raised if there is no such device or it does not work. The message lists the devices and the cure."""
 
 
 class DeviceFault(NamedTuple):
-    """A reason why a device cannot work here, and its cure."""
+    """The reason why a device cannot work here, and the cure."""
 
     reason: str
     cure: str
 
 
 class ForkedContext(RuntimeError):
-    """OpenCL was used before the process forked, and is used again in the child."""
+    """Raised if a process uses OpenCL after its parent used it before the fork."""
 
 
 class FileError(ValueError):
-    """A file is not valid. The message names the fault and the cure."""
+    """Raised if a file is not valid. The message names the fault and the cure."""
 
 
 class LimitError(FileError):
-    """A file needs more memory or work than its limits allow. The message says how to raise them."""
+    """Raised if a file needs more memory or work than the limits allow. The message says how to raise them."""
 
 
 class ShapeError(ValueError):
-    """A function in a file does not support the shapes in a call, or a value that determines shapes."""
+    """Raised if a function in a file does not support a call's shapes, or a value that determines shapes."""

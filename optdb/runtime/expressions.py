@@ -1,7 +1,7 @@
-"""Records for the expressions that compute a trace's sizes, for guards, and for the operands of commands.
+"""Records for the sizes and guards of a trace, and for the operands of commands.
 
-An *entry* computes one size; a number in a trace is plain, or a `Ref` to an entry. ``sizes`` creates entries while a
-function is traced; ``exported.rules`` evaluates them for a call.
+An *entry* is an expression for one size. A number in a trace is plain, or a `Ref` to an entry. ``sizes`` creates
+entries while a function is traced, and ``exported.rules`` evaluates them for a call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-#: Maps names to functions that compute a number from one or two numbers.
+#: Maps names to functions of one or two numbers.
 HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,
     "add": np.add,
@@ -74,7 +74,7 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 
 
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
-    """Cast values to a dtype and apply one of `HOST_SCALAR_OPS` to them."""
+    """Cast values to a dtype, and apply one of `HOST_SCALAR_OPS`."""
     with np.errstate(all="ignore"):
         operands = [np.asarray(value).astype(dtype) for value in values]
         return np.asarray(HOST_SCALAR_OPS[name](*operands)).astype(dtype)[()]
@@ -111,7 +111,7 @@ def size(value: Any, where: Where) -> int | Ref:
 
 
 def number(value: Any, where: Where) -> Any:
-    """Parse a number of any kind or a reference; non-finite numbers are written as strings."""
+    """Parse a number of any kind or a reference; non-finite numbers are strings."""
     if isinstance(value, float | bool):
         return value
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else size(value, where)
@@ -208,7 +208,7 @@ class HostScalar(Record):
 
 @dataclass(frozen=True, slots=True)
 class Guard(Record):
-    """A condition for a trace to be valid: a comparison that must be true. `COMPARISONS` lists the comparisons."""
+    """A comparison that must be true for a trace to be valid."""
 
     op: str = saved(choice(COMPARISONS))
     left: Any = saved(number)
@@ -224,7 +224,7 @@ entries = list_of(one_of(AxisLength, ArgumentNumber, ComputeUnits, Arithmetic, H
 guards = list_of(Guard.parse, "guards", list)
 
 
-#: A vector of sixteen integers, the only vector type for kernel arguments.
+#: The only vector type for kernel arguments, with sixteen integers.
 LONG16 = "long16"
 #: The kinds of pointer parameters.
 POINTERS = ("global", "constant", "local")
@@ -232,7 +232,7 @@ POINTERS = ("global", "constant", "local")
 
 @functools.cache
 def argument_nbytes(kind: str) -> int:
-    """Return the size in bytes of a numeric kernel argument, whose kind is a dtype or `LONG16`."""
+    """Return the size in bytes of a number as a kernel argument; its kind is a dtype or `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 
@@ -272,13 +272,13 @@ class LocalArgument(Record):
     nbytes: int = saved(within(range(1, 1 << 64)))
 
     def fits(self, param: str) -> bool:
-        """Tell whether a parameter accepts the argument."""
+        """Return whether a parameter accepts the argument."""
         return param == "local"
 
 
 @dataclass(frozen=True, slots=True)
 class NumberArgument(Record):
-    """A kernel argument that is a number, or the sixteen numbers of a `LONG16`."""
+    """A kernel argument that is a number or a `LONG16` with sixteen numbers."""
 
     kind: ClassVar[str] = "number"
 
@@ -291,7 +291,7 @@ class NumberArgument(Record):
             raise where.at("values").wrong(f"a list of {count} numbers", self.values)
 
     def fits(self, param: str) -> bool:
-        """Tell whether a parameter accepts the argument."""
+        """Return whether a parameter accepts the argument."""
         return param not in POINTERS and argument_nbytes(self.dtype) == argument_nbytes(param)
 
 
@@ -306,7 +306,7 @@ def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberAr
 
 
 def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params: tuple[str, ...], where: Where) -> None:
-    """Check a launch's arguments against the kernel's parameters; raise an error if one does not match."""
+    """Raise an error unless a launch's arguments match the kernel's parameters."""
     if len(args) != len(params):
         raise where.at("args").wrong(f"a list of {len(params)} arguments", args)
     for number, (arg, param) in enumerate(zip(args, params)):

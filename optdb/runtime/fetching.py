@@ -1,6 +1,6 @@
-"""Copies to the host that do not stop the device: commands for plans, and a host vector for repeated reads.
+"""Non-blocking copies to the host: commands for plans, and a host vector for repeated reads.
 
-A prepared call stores its event's handle in an `EventHandle`; waiting takes ownership of the event.
+A prepared call stores its event's handle in an `EventHandle`, from which waiting takes ownership.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.runtime.scripts import Script
 
 
 class EventHandle:
-    """Memory for the handle of an event that a prepared call creates; `cell` may be part of another object."""
+    """Memory for the handle of a prepared call's event; `cell` may be part of another object."""
 
     def __init__(self, cell: ctypes.c_void_p | None = None) -> None:
         self._cell = ctypes.c_void_p() if cell is None else cell
@@ -31,14 +31,14 @@ class EventHandle:
         return ctypes.addressof(self._cell)
 
     def take(self) -> cl.Event | None:
-        """Return the event and take ownership of it; None if no call has created one since the event was last taken."""
+        """Return the event and take ownership of it; None if there is no new event."""
         handle, self._cell.value = self._cell.value, None
         return cl.Event.from_int_ptr(handle, retain=False) if handle else None
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueFetch(DeviceTransfer):
-    """A copy to a C-contiguous host array at a fixed address; it does not block if it has a prepared call."""
+    """A copy to a C-contiguous host array at a fixed address, which does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "fetch"
     _fields: ClassVar = (("source", "offset"),)
@@ -74,7 +74,7 @@ class _WithoutBuffers(DeviceTransfer):
 
 @dataclass(eq=False, slots=True)
 class StartQueue(_WithoutBuffers):
-    """A flush: the device starts the commands in its queue."""
+    """A flush, which makes the device start the commands in its queue."""
 
     kind: ClassVar[str] = "flush"
 
@@ -87,7 +87,7 @@ class StartQueue(_WithoutBuffers):
 
 @dataclass(eq=False, slots=True)
 class EnqueueMark(_WithoutBuffers):
-    """A marker with an event for the queue's earlier commands; without a prepared call, there is no event."""
+    """A marker for the queue's earlier commands; it has an event only if it has a prepared call."""
 
     kind: ClassVar[str] = "mark"
 
@@ -101,10 +101,10 @@ class EnqueueMark(_WithoutBuffers):
 
 
 class HostMirror:
-    """A host vector of `size` elements, pinned if possible, and a non-blocking call that copies a device array into it.
+    """A host vector of `size` elements, pinned if possible, and a non-blocking copy of a device array into it.
 
-    The call is prepared again only if the array changes. It keeps the GIL, because reacquiring it may take longer than
-    the copy.
+    The call is prepared again if the array changes. It keeps the GIL, because reacquiring it may take longer than the
+    copy.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
@@ -115,11 +115,11 @@ class HostMirror:
         self._event = EventHandle()
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
-        """Tell whether the vector has the given dtype and number of elements."""
+        """Return whether the vector has a dtype and a number of elements."""
         return self.values.dtype == dtype and self.values.size == size
 
     def fetch(self, array: Array) -> cl.Event | None:
-        """Start copying a C-contiguous array from the device; return the event, or None if there is nothing to copy."""
+        """Start copying a C-contiguous array from the device; return the event, or None if the array is empty."""
         if not self.values.size:
             return None
         event = self._prepared(array)
@@ -131,7 +131,7 @@ class HostMirror:
         return event
 
     def fetch_by(self, script: Script, array: Array) -> Any:
-        """Add the copy of a C-contiguous device array to a script; return the copy, which can be waited for."""
+        """Add a copy of a C-contiguous device array to a script, and return the copy."""
         return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
 
     def _prepared(self, array: Array) -> cl.Event | None:

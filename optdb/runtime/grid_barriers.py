@@ -1,9 +1,9 @@
-"""Grid barriers, which synchronize all groups of a launch, and the trial that finds whether a device supports them.
+"""Grid barriers, which synchronize all groups of a launch, and the trial of whether a device supports them.
 
-OpenCL does not guarantee that groups that wait for each other make progress. If all groups are resident at once, they
-can synchronize through atomics; :func:`usable_barrier` tests this once per device, in a child process. A fence of
+OpenCL does not guarantee progress for groups that wait for each other. If all groups are resident at once, they can
+synchronize through atomics; :func:`usable_barrier` tests this once for each device, in a child process. A fence in
 OpenCL C 1.2 orders memory only within a group, so barriers use device-scope atomics of OpenCL C 3.0, or inline PTX. A
-group that polls for too long sets the failure flag, and all groups end (``grid_failures``).
+group that polls for too long sets the failure flag, which ends all groups (``grid_failures``).
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _CHILD = "optdb.runtime.grid_barriers_trial"
 
 @dataclass(frozen=True)
 class GridBarrier:
-    """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
+    """The code of a barrier for kernels with the parameters ``words``, ``groups`` and ``polls``.
 
-    The kernel numbers its phases from ``first``. A group arrives when it has finished a phase, and waits before it
-    reads results of other groups. The words count arrivals and ended groups, and say whether a launch has failed.
+    A kernel's phases are numbered from ``first``. A group *arrives* when it has finished a phase, and waits before it
+    reads results of other groups. The words are the number of arrivals, the number of ended groups, and whether a
+    launch has failed.
     """
 
     name: str
@@ -48,7 +49,7 @@ class GridBarrier:
     options: tuple[str, ...] = ()  #: Compiler options.
     #: Whether the barrier synchronizes several groups.
     meets: bool = True
-    #: Whether the code defines ``its_meet(number, size)``, a barrier for `size` items of a group.
+    #: Whether the code defines ``its_meet(number, size)``, a barrier for `size` items in a group.
     has_teams: bool = False
 
 
@@ -175,7 +176,7 @@ def _by_release() -> GridBarrier:
     return _grid_barrier("PTX release", words, _LOAD + _ARRIVE, has_teams=True)
 
 
-#: The work-group barrier, for launches of a single group and for phases that run as separate launches.
+#: The work-group barrier, for launches of one group and for phases that run as separate launches.
 GROUP_BARRIER = GridBarrier("group", wait=f"barrier({_BOTH});", meets=False)
 #: The barriers for several groups, in order of preference.
 GRID_BARRIERS = {
@@ -191,7 +192,7 @@ GRID_BARRIERS = {
 
 
 def is_tried(context: Context) -> bool:
-    """Tell whether `usable_barrier` returns at once; if not, start the trial in the background."""
+    """Return whether `usable_barrier` returns at once; if not, start the trial in the background."""
     if __name__ in context.kept or tuning.load(_key_of(context)) is not None:
         return True
     trial = context.kept.get(_CHILD)
@@ -201,7 +202,7 @@ def is_tried(context: Context) -> bool:
 
 
 def usable_barrier(context: Context) -> GridBarrier | None:
-    """Return a grid barrier that works on a device, tried once per device in child processes; None if there is none."""
+    """Return a grid barrier that works on a device, according to its trial; None if there is none."""
     if __name__ not in context.kept:
         found = kept_findings(context)
         right = {name for name, finding in found.items() if finding.get("right") is True}
@@ -211,7 +212,7 @@ def usable_barrier(context: Context) -> GridBarrier | None:
 
 
 def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
-    """Return the trial's findings for each barrier, from disk if they are stored there."""
+    """Return the trial's finding for each barrier, from disk if possible."""
     key = _key_of(context)
     found = tuning.load(key)
     if found is None:
@@ -229,7 +230,7 @@ def _key_of(context: Context) -> dict[str, Any]:
 
 
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
-    """Try all barriers, or only until one works, each in a child process; return the findings.
+    """Try all barriers, or only until one works, in child processes; return the findings.
 
     A barrier whose trial times out does not work. If no process can be started, there are no findings.
     """
@@ -258,7 +259,7 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
 
 
 def _finding(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    # A driver may write to the same stream, so the last line may not be the child's output.
+    # A driver may write to the same stream, even after the child's last line.
     with contextlib.suppress(ValueError, IndexError):
         finding = json.loads(child.stdout.decode(errors="replace").strip().split("\n")[-1])
         if isinstance(finding, dict):

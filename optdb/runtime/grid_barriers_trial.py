@@ -1,7 +1,7 @@
-"""The trial of a grid barrier in a separate process: run this module with ``python -m`` and the arguments SPEC NAME.
+"""The trial of a grid barrier, as a program with the arguments SPEC and NAME.
 
-Teams synchronize first, if there are any. Then each group repeatedly writes values, waits, reads other groups' values,
-and waits. The last line of output is JSON with the finding.
+First, teams of items in a group synchronize, if the barrier supports them. Then each group repeatedly writes values,
+waits, reads other groups' values, and waits. The last line of the output is the finding as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __kernel void trial(
 """
 
 
-#: Teams of 64 items, each of which synchronizes a different number of times.
+#: Teams of 64 items, which synchronize different numbers of times.
 _TEAMS = """
     __local uint seats[1024];
     const uint its = get_local_id(0), team = its / 64, next = team * 64 + (its + 1) % 64;

@@ -1,7 +1,7 @@
-"""The counters of persistent launches, and the error raised if not all groups of a launch became resident.
+"""The counters of persistent launches, and the error for a launch whose groups are not all resident.
 
 A group that has waited too long sets the failure flag, which ends the launch and all later ones in the context. The
-host reads the flag when it waits for results, so results of a failed launch are never returned.
+host reads the flag when it waits for results, so it never returns results of a failed launch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from optdb.runtime.library import cl
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: Maps the handle of each context with persistent launches to the buffer of its counters, which keeps it alive.
+#: Maps the handle of each context with persistent launches to its words, which keep the context alive.
 _words: dict[int, cl.Buffer] = {}
 
 
@@ -23,7 +23,7 @@ def grid_words(context: cl.Context) -> cl.Buffer:
     handle = context.int_ptr
     if handle not in _words:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        # Threads that prepare launches concurrently get the same buffer.
+        # Concurrent threads must get the same buffer.
         _words.setdefault(handle, cl.Buffer(context, flags, hostbuf=_NO_WORDS))
     return _words[handle]
 
@@ -36,7 +36,7 @@ def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
 def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None) -> None:
     """Raise DeviceError if a persistent launch in a queue failed.
 
-    Another queue in the context, `reader`, reads the words without waiting for later commands in `queue`.
+    The words are read in another queue, `reader`, which does not wait for later commands in `queue`.
     """
     words = known_words(queue)
     if words is not None:
@@ -44,7 +44,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def forget_words(queue: cl.CommandQueue) -> None:
-    """Wait for the queue of a context that ends, and drop the context's words unless a launch failed."""
+    """Wait for the queue of an ending context, and drop the context's words unless a launch failed."""
     words = known_words(queue)
     if words is not None and not _read(queue, words)[-1]:
         del _words[queue.context.int_ptr]
@@ -57,7 +57,7 @@ def _read(queue: cl.CommandQueue, words: cl.Buffer) -> HostArray:
 
 
 def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
-    """Raise DeviceError if the words, read from a queue's context, report a failed launch."""
+    """Raise DeviceError if the words of a queue's context report a failed launch."""
     if not values[-1]:
         return
     cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)

@@ -1,7 +1,7 @@
-"""Mapped buffers, and buffers that wrap NumPy arrays without a copy on devices that share the host's memory.
+"""Mapped buffers, and zero-copy buffers over NumPy arrays on devices that share the host's memory.
 
-Each call wraps its arrays again, since a driver may read an array when it creates the buffer. The array contains the
-device's writes once :func:`sync_to_host` has returned.
+Each call wraps its arrays again, since a driver may read an array when it creates the buffer. After
+:func:`sync_to_host`, the array contains the device's writes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
 _BYTE = np.dtype("uint8")
-#: Below this size, copying is cheaper than wrapping.
+#: For fewer bytes, copying is cheaper than wrapping.
 MIN_ZERO_COPY_BYTES = 1 << 16
 
 
 def pays_zero_copy(nbytes: int) -> bool:
-    """Tell whether wrapping an array of this size is cheaper than copying it."""
+    """Return whether wrapping an array of this size is cheaper than copying it."""
     return nbytes >= MIN_ZERO_COPY_BYTES
 
 
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
     """Wrap an array's memory in a buffer; the array must be writable if the device writes to the buffer.
 
-    Only the device may change the array until its commands are complete; until then, the caller keeps the buffer.
-    Return None if the device has its own memory, or if the array is small, not C-contiguous, of another byte order or
-    misaligned.
+    Until its commands are complete, only the device may change the array, and the caller must keep the buffer. Return
+    None if the device has its own memory, or if the array is small, not C-contiguous, byte-swapped or misaligned.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
@@ -42,7 +41,7 @@ def wrap_host_array(context: Context, value: HostArray, writes: bool = False) ->
 
 
 def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
-    """Wait until all commands in the device's queue are complete and its writes to a buffer are visible to the host."""
+    """Wait for the device's queue, and make its writes to a buffer visible to the host."""
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # mapping would take longer than waiting
         queue.finish()
@@ -55,7 +54,7 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
 def map_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
 ) -> HostArray:
-    """Wait for a queue, and map `size` elements of a buffer from byte `start` on, until `unmap`.
+    """Wait for a queue, and map `size` elements of a buffer from byte `start` on.
 
     `access` is READ or WRITE from `pyopencl.map_flags`, or both.
     """

@@ -1,6 +1,6 @@
-"""Imports PyOpenCL, or raises an error that says how to install it.
+"""Imports PyOpenCL; without it, raises an error that says how to install it.
 
-It also checks whether the process may use OpenCL: a driver's threads and locks do not survive a fork.
+Also checks that the process is no fork of a process that used OpenCL, because a driver's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: OpenCL's compiler option that suppresses warnings. Without it, PoCL and NVIDIA's driver print the number of warnings.
+#: The compiler option that suppresses warnings, whose number PoCL and NVIDIA's driver would otherwise print.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
 
-# Without this variable, PyOpenCL raises KeyError if its cache is not writable; with it, PyOpenCL warns.
+# With this variable, PyOpenCL warns if its cache is not writable, instead of raising KeyError.
 os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
 
 
@@ -42,7 +42,7 @@ class _Invokers(dict[Any, Any]):
 
 
 def _generate_invokers() -> None:
-    """Make PyOpenCL generate launch code once per process instead of using its database on disk.
+    """Make PyOpenCL generate launch code in each process, without its database on disk.
 
     The database fails if it is damaged or the disk is full, and blocks if another process has locked it.
     """
@@ -68,7 +68,7 @@ _generate_invokers()
 
 
 class _Unheard:
-    """Suppresses PyOpenCL's compiler warnings in all threads while any thread is inside a block."""
+    """Suppresses PyOpenCL's compiler warnings in all threads while a thread is inside a block."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -77,7 +77,7 @@ class _Unheard:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Suppress the warnings until the last thread has left its block."""
+        """Suppress the warnings until all threads have left their blocks."""
         with self._mutex:
             if not self._blocks:
                 self._kept = warnings.catch_warnings()
@@ -93,7 +93,7 @@ class _Unheard:
                     self._kept.__exit__(None, None, None)
 
 
-#: A context manager that suppresses PyOpenCL's warnings about compiler messages for programs that build.
+#: A context manager that suppresses PyOpenCL's warnings about successful builds with compiler messages.
 compilers_unheard = _Unheard().block
 
 

@@ -1,4 +1,4 @@
-"""Arrays of one dtype packed into one buffer, so that one transfer copies all of them, and staging buffers."""
+"""Arrays of one dtype packed into one buffer, for a single transfer, and staging buffers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from optdb.runtime.scripts import IMMEDIATE, Calls, ScriptedCopy
 
 
 def side_queue(context: Context) -> cl.CommandQueue:
-    """Return a new queue on a context's device, for copies that run while the context's queue is busy."""
+    """Return a new queue for copies that run while the context's queue is busy."""
     return cl.CommandQueue(context.cl_context, context.queue.device)
 
 
 def mark(queue: cl.CommandQueue) -> cl.Event:
-    """Return an event that completes when a queue's earlier commands have; other queues may wait for it."""
+    """Return an event for a queue's earlier commands, which other queues can wait for."""
     event = cl.enqueue_marker(queue)
     queue.flush()
     return event
 
 
 def maps_buffers(context: Context) -> bool:
-    """Tell whether the host can read and write a device's buffers in place."""
+    """Return whether the host can read and write a device's buffers in place."""
     return context.profile.shares_host_memory and context.profile.writes_wrapped_arrays_directly
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return the owner of a host vector's memory, and the vector, which is in pinned memory if possible."""
+    """Return a host vector, pinned if possible, after the owner of its memory."""
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
         return None, np.empty(size, dtype)
@@ -45,10 +45,10 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer that contains several aligned arrays of one dtype, given by their shapes. On the host, it is one vector.
+    """A buffer for aligned arrays of one dtype with given shapes, which is one vector on the host.
 
-    The host maps the buffer of a CPU device; other devices copy the vector to and from pinned memory, if it is wanted
-    `on_host`. A downloaded vector keeps its memory alive, for example for a message that is still being sent.
+    The host maps the buffer of a CPU device. With `on_host`, other devices copy the vector to and from pinned memory. A
+    downloaded vector keeps its memory alive, for example for a message that is still being sent.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PackedVector:
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
         self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
-        #: The buffer's size in bytes; if it is 0, there is no buffer.
+        #: The buffer's size in bytes; without elements, there is no buffer.
         self.nbytes = nbytes
         #: Whether the host reads and writes the buffer in place.
         self.is_mapped = maps_buffers(context)
@@ -94,22 +94,22 @@ class PackedVector:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
     def holds(self, index: int, array: Any) -> bool:
-        """Tell whether an array is the vector's array `index`, with the same shape, buffer and offset."""
+        """Return whether an array is the vector's array `index`."""
         return self.is_place(index, array.shape, array.base_data, array.offset)
 
     def is_place(self, index: int, shape: tuple[int, ...], buffer: Any, offset: int) -> bool:
-        """Tell whether the vector's array `index` has the given shape, buffer and offset."""
+        """Return whether the vector's array `index` has the given shape, buffer and offset."""
         mine = self.arrays[index]
         if shape != mine.shape:
             return False
         return not mine.size or (offset == mine.offset and bool(buffer == self._buffer))
 
     def on_both(self, part: slice) -> tuple[cl.Buffer, int, HostArray]:
-        """Return the buffer, offset and host memory of some elements, for a device with its own memory."""
+        """Return the buffer, offset and host memory for some elements, on a device with its own memory."""
         return self._buffer, part.start * self.dtype.itemsize, self._host[part]
 
     def download(self) -> HostArray:
-        """Wait for the device and return the elements, which must not be modified and may change after `release`."""
+        """Wait for the device and return the elements, which must not be modified or read after `release`."""
         if not self.nbytes:
             return self._host
         if self.is_mapped:
@@ -118,7 +118,7 @@ class PackedVector:
         return self._host
 
     def open(self) -> HostArray:
-        """Return memory for new elements; all of them must be written before `upload`."""
+        """Return memory for new elements, all of which must be written before `upload`."""
         if not (self.nbytes and self.is_mapped):
             return self._host
         return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
@@ -128,15 +128,15 @@ class PackedVector:
         if not self.nbytes or self.is_mapped:
             self.release()
             return
-        # Keep the event, since PyOpenCL waits for a copy when its event is dropped.
+        # Keep the event, since dropping it waits for the copy.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def part(self, first: int, stop: int) -> slice:
-        """Return the slice of the elements in the arrays from `first` up to, but not including, `stop`."""
+        """Return the slice of the elements in the arrays from `first` up to `stop`, exclusive."""
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
-        """Start downloading elements once given events are complete; return the host memory and the copy's event."""
+        """Start downloading elements when `after` is complete; return the host memory and the copy's event."""
         buffer, start, elements = self.on_both(part)
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
@@ -144,7 +144,7 @@ class PackedVector:
     def put(
         self, queue: cl.CommandQueue, part: slice, elements: HostArray, after: Sequence[cl.Event], calls: Calls
     ) -> cl.Event | ScriptedCopy:
-        """Start uploading elements once given events are complete; return the copy's event.
+        """Start uploading elements when `after` is complete; return the copy's event.
 
         The elements must not change meanwhile. Dropping the event waits for the copy.
         """
@@ -185,12 +185,12 @@ def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]
     return buffer, memory
 
 
-#: The maximum number of staged arrays that have not been moved yet.
+#: The maximum number of staged arrays that wait for `move_to`.
 _MOST_STAGED = 2
 
 
 class Staged:
-    """A host array that is being copied to a device; one call receives this object in place of the array."""
+    """A host array that is being copied to a device; a call receives this object instead of the array."""
 
     def __init__(self, context: Context, array: DeviceArray, event: cl.Event) -> None:
         self._context = context
@@ -198,14 +198,14 @@ class Staged:
         self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
 
     def move_to(self, target: Array) -> None:
-        """Copy the values into a C-contiguous array of the same shape and dtype, on the context's queue."""
+        """Copy the values into a C-contiguous array with the same shape and dtype."""
         if self._event.command_execution_status != cl.command_execution_status.COMPLETE:
             IMMEDIATE.delay(self._context.queue, [self._event])
         copy_bytes(target, self._array)
 
 
 class StagingBuffer:
-    """Copies the next array for one argument to a device, on a separate queue and through pinned memory."""
+    """Copies the next array for an argument to a device, on a separate queue and through pinned memory."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -216,8 +216,8 @@ class StagingBuffer:
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
-        The caller may change the array when this returns. The device must have finished the array staged before the
-        previous one.
+        The caller may change the array when this returns. The device must have finished with the array staged before
+        the previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

@@ -1,7 +1,7 @@
 """Pinned memory, through which some drivers copy arrays to a device several times faster.
 
-The caller may change an array once it is copied there. This is always faster for asynchronous copies; for blocking
-ones, a trial decides once per context.
+The caller may change an array when it has been copied to pinned memory. For asynchronous copies, this is always faster;
+for blocking copies, a trial decides once per context.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The sizes in bytes of arrays that benefit: smaller ones take almost no time, and larger ones are rare.
+#: The sizes in bytes of arrays that benefit: smaller arrays take almost no time, and larger ones are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
-#: The sizes in bytes of arrays that benefit when the copy is asynchronous.
+#: The sizes in bytes of arrays that benefit from an asynchronous copy.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use, at which
-#: the host waits. Allocating a block takes several milliseconds.
+#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use; the host
+#: waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
@@ -49,13 +49,13 @@ class PinnedMemory:
         #: Whether a blocking copy through pinned memory is faster than the driver's own copy.
         self.is_quicker = is_quicker
         self._context = queue.context
-        #: A separate queue that maps blocks without waiting for commands in other queues.
+        #: A separate queue for mapping blocks, which does not wait for commands in other queues.
         self._queue = cl.CommandQueue(queue.context, queue.device)
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
-        """Start copying an array with any strides into a buffer; return the event, or None if no block is free.
+        """Start copying an array into a buffer; return the event, or None if no block is free.
 
         The caller may change the array when this method returns.
         """
@@ -97,19 +97,19 @@ class PinnedMemory:
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory; None if its trial failed, or the device shares the host's memory."""
+    """Return a context's pinned memory; None if its trial failed or the device shares the host's memory."""
     if __name__ not in context.kept:
         context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
     return known_pinned_memory(context)
 
 
 def known_pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory if its trial has been run and succeeded, and None otherwise."""
+    """Return a context's pinned memory if its trial has succeeded, else None."""
     return context.kept.get(__name__)
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory if copies through it are correct, and measure whether they are faster."""
+    """Return pinned memory if copies through it are correct; measure whether they are faster."""
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:

@@ -1,8 +1,8 @@
-"""Recording of a function's commands, to repeat them without Python, or to export them as a trace.
+"""Records a function's commands, to repeat them without Python or to export them.
 
-A :class:`Recorder` writes commands into *segments*, one for each step of the function, and replaces each buffer with a
-`Memory`. A :class:`Tracer` does not enqueue them: arrays have no memory, axis lengths may be symbolic, and uploads may
-have unknown values. Tracing fails at an operation that needs values.
+A :class:`Recorder` enqueues commands and records them in *segments*, one for each step of the function, with a `Memory`
+for each buffer. A :class:`Tracer` only records them: arrays have no memory, axis lengths may be symbolic, and uploads
+may have unknown values. Tracing fails at an operation that needs values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Segment:
     commands: CommandList = field(default_factory=CommandList)
     allocated: list[Memory] = field(default_factory=list)  #: Each `Memory` that the step allocates.
     unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
-    #: The lookup tables that the step has uploaded, each with its device array.
+    #: The lookup tables uploaded by the step, each with its device array.
     tables: list[tuple[TableSource, Array]] = field(default_factory=list)
 
 
@@ -71,7 +71,7 @@ class ArrayLayout:
         return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
-        """Return an array in a buffer, given the byte `shift` at which the array's `Memory` starts there."""
+        """Return an array in a buffer in which the array's `Memory` starts at byte `shift`."""
         if buffer is None:
             return DeviceArray(self.queue, self.shape, self.dtype)
         return DeviceArray(
@@ -87,12 +87,11 @@ class Recorder:
 
     def __init__(self) -> None:
         self._segment = Segment()
-        #: The tables that the current step has computed, with their sources, by the table's id.
+        #: Maps the id of each table computed in the current step to the table and its source.
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
         self.held: HeldCommands | None = None
-        # Maps a buffer's handle to its allocation number and `Memory`. The number is needed because drivers reuse the
-        # handles of released buffers, and another thread may have allocated the new buffer, for example for a table
-        # that a context keeps.
+        # Maps a buffer's handle to its allocation number and `Memory`. The number is needed because drivers reuse
+        # handles, even for buffers that another thread allocates.
         self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager
@@ -151,7 +150,7 @@ class Recorder:
             self._segment.tables.append((source, array))
 
     def source_of(self, array: HostArray) -> TableSource | None:
-        """Return the source of a table computed in the current step; None for any other array."""
+        """Return the source of a table computed in the current step; None for other arrays."""
         _, source = self._computed.get(id(array), (None, None))
         return source
 
@@ -166,26 +165,26 @@ class Recorder:
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its current values, or keep the target's buffer if it is constant."""
+        """Record an upload with its current values; if the target is constant, keep its buffer instead."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target
             return
-        # Copy the array, since the caller may change it as soon as a blocking upload is complete.
+        # The caller may change the array after a blocking upload.
         value = np.array(command.value, order="C") if command.is_blocking else command.value
         self._segment.commands.append(EnqueueUpload(command.queue, target, command.offset, value))
 
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel, identified by its program's source and its name in the program."""
+    """A kernel: its program's source, and its name in the program."""
 
     source: str
     function_name: str
 
 
 class Untraceable(RuntimeError):
-    """A function contains an operation that cannot be traced. The message names the operation and the cure."""
+    """Raised at an operation that cannot be traced. The message names the operation and the cure."""
 
 
 @dataclass(frozen=True)
@@ -213,12 +212,12 @@ class Trace:
     #: The commands; numbers may be symbolic, and uploads deferred.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
-    #: The dtypes that kernels compute in but that some devices lack.
+    #: The dtypes in kernels that some devices lack.
     flags: set[str] = field(default_factory=set)
 
 
 class Tracer(Recorder):
-    """Records one thread's commands in a trace instead of enqueueing them."""
+    """Records a thread's commands in a trace instead of enqueueing them."""
 
     tracing = True
     takes_bound = False
@@ -227,12 +226,12 @@ class Tracer(Recorder):
         super().__init__()
         self.trace = trace
         self._context = context
-        # Buffers kept alive so that drivers do not reuse their handles.
+        # Keeps buffers alive, so that drivers do not reuse their handles.
         self._alive: list[Any] = []
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Trace the commands of the block."""
+        """Trace the commands enqueued in the block."""
         with self.segment() as segment:
             segment.commands = self.trace.commands
             yield
@@ -250,7 +249,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command, and the kernel source of a launch; raise Untraceable if a file cannot store the command."""
+        """Record a command and, for a launch, the kernel's source; raise Untraceable if a file cannot store them."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

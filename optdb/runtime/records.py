@@ -1,8 +1,7 @@
 """Records: dataclasses that a file stores as JSON objects with named fields.
 
 Each :func:`saved` field has a parser. `Record.parse` checks every field of an untrusted JSON value; `Record.to_json` is
-its inverse. A field may refer to fields that were parsed before it (`Where.before`). This module imports only types
-from optdb, so every module with records can import it.
+its inverse. A field may refer to fields that were parsed before it (`Where.before`).
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 
-#: Integers in a file are at least `-LIMIT` and less than ``2 * LIMIT``, which covers all integer types in OpenCL.
+#: Integers in a file are in ``range(-LIMIT, 2 * LIMIT)``, which covers all integer types in OpenCL.
 LIMIT = 1 << 63
-#: The `marshal` version in which only identical values have equal bytes; 0.0 and -0.0 differ.
+#: The `marshal` version that distinguishes 0.0 from -0.0.
 _WITHOUT_REFERENCES = 2
 #: The dtypes that arrays and numbers in a file may have.
 DTYPES = frozenset(
@@ -46,11 +45,11 @@ class Members(Protocol):
 
 
 class Invalid(Exception):
-    """A value in a file is not valid. As the error propagates, it collects the keys of enclosing values."""
+    """Raised if a value in a file is not valid. While it propagates, it collects the keys of enclosing values."""
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"must be {wanted}, not {_SHORT.repr(got)}")
-        #: The keys on the path from the value up to the root of the JSON document.
+        #: The keys on the path from the value to the root of the JSON document.
         self.keys = [*reversed(keys)]
 
     def __str__(self) -> str:
@@ -60,9 +59,9 @@ class Invalid(Exception):
 
 
 class Where:
-    """The state that parsers share: the archive, and the fields that have already been parsed.
+    """The state that parsers share: the archive, and the fields parsed so far.
 
-    Parsers do not track positions, because values are many and usually valid: an `Invalid` error collects its position.
+    Parsers do not track positions, because most values are valid: an `Invalid` error collects its position.
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -76,16 +75,16 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: Results of `repeated` parsers by serialized value; a new dict where equal references mean other fields.
+        #: The results of `repeated` parsers by serialized value; a new dict wherever references have another meaning.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
     def at(self, key: str | int) -> Where:
-        """Return the position of a field or an element, for an error about it."""
+        """Return the position of a field or an element, for errors."""
         return Where(self.archive, self.records, (*self._keys, key))
 
     def before(self, name: str) -> Any:
-        """Return the innermost field with a name, which must exist and may be partly parsed."""
+        """Return the innermost field with a name; it must exist, and may be partly parsed."""
         for parsed in reversed(self.records):
             if name in parsed:
                 return parsed[name]
@@ -102,7 +101,7 @@ _R = TypeVar("_R", bound="Record")
 
 
 def saved(parse: Parser, **options: Any) -> Any:
-    """Return a record field that is saved to files; the options are passed to `dataclasses.field`."""
+    """Return a saved field of a record; the options are those of `dataclasses.field`."""
     return dataclasses.field(metadata={"parse": parse}, **options)
 
 
@@ -144,7 +143,7 @@ class Record:
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-#: A record class's saved fields with parsers, its unsaved required fields, and the names in JSON.
+#: A record class's saved fields with parsers, its unsaved required fields, and the keys in JSON.
 _Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
 
 
@@ -181,13 +180,13 @@ def to_json(value: Any, members: Members) -> Any:
         case bytes():
             return value.hex()
         case float() if not math.isfinite(value):
-            # JSON has no infinity or NaN, so they are written as strings.
+            # JSON has no infinity or NaN, so write strings.
             return repr(value)
     return value
 
 
 def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
-    """Return a parser that accepts values that pass a test; `wanted` describes these values in error messages."""
+    """Return a parser for values that pass a test; `wanted` describes them in error messages."""
 
     def parse(value: Any, where: Where) -> Any:
         if not test(value):
@@ -198,7 +197,7 @@ def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Tell whether a value is a 64-bit integer."""
+    """Return whether a value is a 64-bit integer."""
     return isinstance(value, int) and not isinstance(value, bool) and -LIMIT <= value < 2 * LIMIT
 
 
@@ -224,7 +223,7 @@ def maybe(parse: Parser) -> Parser:
 
 
 def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) -> Parser:
-    """Return a parser for a list of `what`, which `make` converts; an element may refer to earlier elements."""
+    """Return a parser for a list, which `make` converts; an element may refer to earlier elements."""
 
     def parse_list(value: Any, where: Where) -> Any:
         if not isinstance(value, list):

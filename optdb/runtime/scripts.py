@@ -1,7 +1,7 @@
-"""The calls that feed a device, made at once (`Immediate`), or prepared and run later without the GIL (`Script`).
+"""Calls that feed a device, either made at once (`Immediate`) or run later without the GIL (`Script`).
 
-When several devices finish together, their threads all need the GIL at the same moment, which takes tenths of a
-millisecond for each. A thread therefore prepares a script while the devices compute, and C code runs it.
+If several devices finish together, their threads wait for the GIL, which takes tenths of a millisecond for each. A
+thread therefore prepares a script while the devices compute, and C code runs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.runtime.library import cl
 
 
 class Arrival:
-    """Copies in progress, which any thread may wait for, given by events or by a script's commands."""
+    """Copies in progress, which any thread may wait for, as events or as a script's commands."""
 
     def __init__(self, events: Sequence[Any]) -> None:
         self._events = events
@@ -42,7 +42,7 @@ _NOT_BLOCKING = ctypes.c_uint(0)
 
 
 def can_script(queue: cl.CommandQueue) -> bool:
-    """Tell whether scripts can feed a queue: the C loop must be loaded, and the driver must accept prepared calls."""
+    """Return whether scripts can feed a queue, which requires the C loop and prepared calls."""
     return loop_library() is not None and driver_calls(queue) is not None
 
 
@@ -53,7 +53,7 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """A vote among `count` threads that runs without the GIL; any thread may make it fail by giving up."""
+    """A vote among `count` threads, without the GIL; any thread can make it fail by giving up."""
 
     def __init__(self, count: int) -> None:
         self._library = _loop()
@@ -65,9 +65,9 @@ class NativeAgreement:
         return not self.missing.value
 
     def agree(self, timeout: float) -> bool:
-        """Agree, and wait at most `timeout` seconds for all others; return whether all agreed.
+        """Agree, and wait at most `timeout` seconds for the others; return whether all agreed.
 
-        If not, the agreement has failed for good.
+        If not, the agreement has failed permanently.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
@@ -77,7 +77,7 @@ class NativeAgreement:
 
 
 class Latch:
-    """A latch: threads wait until another thread opens it. An interrupt cannot leave its lock locked."""
+    """A latch, which threads wait for until another thread opens it. It is safe against interrupts."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -85,7 +85,7 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Release the waiting threads. Only one thread may call this method; it may do so repeatedly."""
+        """Release the waiting threads. Only one thread may call this method, but repeatedly."""
         if not self._is_open:
             self._is_open = True
             self._lock.release()
@@ -97,7 +97,7 @@ class Latch:
 
 
 class ScriptedCopy:
-    """A copy between host and device that a script starts; any thread may wait for it, even before the script runs."""
+    """A copy that a script starts; any thread may wait for it, even before the script runs."""
 
     def __init__(self, ended: Latch) -> None:
         self._ended = ended
@@ -106,17 +106,17 @@ class ScriptedCopy:
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Use an event that PyOpenCL has created."""
+        """Use an event created by PyOpenCL."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
-        """Take ownership of the event that the call has created, if any, and return it."""
+        """Return the call's event, if there is one, and take ownership of it."""
         if self.event is None and self.handle.value:
             self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
         return self.event
 
     def wait(self) -> None:
-        """Wait until the copy is complete, or until the script has failed before reaching it."""
+        """Wait until the copy is complete or the script has failed before the copy."""
         self._ended.wait()
         finish_event(self.event)
 
@@ -130,7 +130,7 @@ class Immediate:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> cl.Event:
-        """Start copying values to a device once events are complete; the values must not change meanwhile."""
+        """Start copying values to a device when `after` is complete; the values must not change meanwhile."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
@@ -155,37 +155,37 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """Builds a `Batch` of calls, in the order of the methods' calls. PyOpenCL repeats refused calls."""
+    """Collects calls for a later run by C code. PyOpenCL repeats calls that the driver refuses."""
 
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: The finished batches, then the calls that are not in a batch yet, each with a fallback.
+        #: The finished batches, then the later calls, each with a fallback.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []
-        #: Objects whose addresses the calls contain.
+        #: The objects whose addresses the calls contain.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
-        #: Opened once the script has run or failed.
+        #: Opened when the script has run or failed.
         self.ended = Latch()
 
     def wait(self, events: Sequence[cl.Event]) -> None:
-        """Make the host wait for events."""
+        """Add a wait for events to the script."""
         for event in events:
             self._add(self._driver.clWaitForEvents, event.wait, ctypes.c_uint(1), _handles([event]))
 
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
-        """Start copying values to a device once events are complete; the values must not change meanwhile."""
+        """Start copying values to a device when `after` is complete; the values must not change meanwhile."""
         return self._transfer(
             *(self._driver.clEnqueueWriteBuffer, queue, target, offset, values, after),
             lambda: IMMEDIATE.upload(queue, target, offset, values, after),
         )
 
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
-        """Start copying from a device into a host array, which must stay at its address."""
+        """Start copying from a device to a host array, which must stay at its address."""
         return self._transfer(
             *(self._driver.clEnqueueReadBuffer, queue, source, offset, out, ()),
             lambda: cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False),
@@ -225,7 +225,7 @@ class Script:
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
-        """Enqueue the commands of a list, none of which may need Python."""
+        """Enqueue the commands of a list, which must not need Python."""
         self._end_calls()
         self._batches.append(commands.batch)
 
@@ -234,20 +234,20 @@ class Script:
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree, and wait at most `timeout` seconds for all threads; if not all agree, `refused` raises an error."""
+        """Agree, and wait at most `timeout` seconds for the others; if that fails, `refused` raises an error."""
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script sets to the time in seconds, with an arbitrary origin, when it gets there."""
+        """Return a number that the script sets to the time in seconds (of an arbitrary origin) at this point."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
         return seconds
 
     def run(self) -> None:
-        """Make the calls; raise the errors of PyOpenCL or of `refused`. A script can run only once."""
+        """Make the calls, once; raise the errors of PyOpenCL or of `refused`."""
         self._end_calls()
         try:
             Batch.joined(self._batches).run()
@@ -266,7 +266,7 @@ class Script:
             self._calls, self._fallbacks = [], []
 
 
-#: The two ways to make the calls that feed a device.
+#: Either way to make calls.
 Calls = Immediate | Script
 
 

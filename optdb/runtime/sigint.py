@@ -1,6 +1,7 @@
-"""Deferral of SIGINT, so that a call commits its updates entirely or not at all.
+"""Defers SIGINT, so that a call commits all its updates or none.
 
-An interrupt before a call's :func:`commit_point` changes no shared array; a later one waits for the end of the call.
+An interrupt before a call's :func:`commit_point` leaves shared arrays unchanged; a later one waits for the end of the
+call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SIGINT = int(signal.SIGINT)
 def defer_sigint(call: Callable[..., T], *args: Any) -> T:
     """Call a function; after its `commit_point`, defer SIGINT until the outermost such call returns.
 
-    This is not a context manager because an interrupt raised while ``__enter__`` returns would skip ``__exit__``.
+    A context manager would not be safe: an interrupt while ``__enter__`` returns would skip ``__exit__``.
     """
     if _state.holder is not None:
         return call(*args)
@@ -30,7 +31,7 @@ def defer_sigint(call: Callable[..., T], *args: Any) -> T:
         _state.holder = holder
         return call(*args)
     finally:
-        # Python raises interrupts only at calls, and there is none before this line.
+        # Python raises interrupts only at calls, of which there is none before this line.
         _state.holder = None
         holder.release()
 
@@ -68,7 +69,7 @@ def commit_point() -> None:
 
 
 class _Holder:
-    """Replaces the SIGINT handler. Only the main thread receives interrupts and may set the handler."""
+    """Replaces the SIGINT handler in the main thread, which alone receives interrupts."""
 
     def __init__(self) -> None:
         self._usual: Any = None
@@ -88,7 +89,7 @@ class _Holder:
             _signal.signal(_SIGINT, self._note)
 
     def release(self) -> None:
-        """Restore the usual handler and pass a deferred interrupt to it."""
+        """Restore the original handler and pass a deferred interrupt to it."""
         if self._usual is None:
             return
         _signal.signal(_SIGINT, self._usual)

@@ -1,8 +1,8 @@
 """Symbolic integers: lengths that a trace computes from the shapes in a call.
 
 While a function is traced, each axis length of its inputs is a :class:`SymInt`: a value in the example call, and an
-expression for other calls. A comparison returns the example's result and records a *guard*: the trace is valid only for
-calls with the same result. Hence no operation on a SymInt makes a trace wrong for other shapes.
+expression for other calls. A comparison returns its result in the example call and records a *guard*: the trace is
+valid only for calls with the same result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """The expressions that compute a trace's sizes, and the guards under which the trace is valid."""
+    """A trace's symbolic sizes, and the guards under which the trace is valid."""
 
     def __init__(self) -> None:
         #: The expressions that compute the symbolic sizes, indexed by `SymInt.number`.
@@ -29,11 +29,11 @@ class ShapeEnv:
         self.examples: list[Any] = []
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: Maps the number of a size to its value, if the guards allow only one.
+        #: Maps the numbers of sizes for which the guards allow only one value to these values.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
-        """Return the size that an entry computes, which is `value` in the example call."""
+        """Return the size that an entry computes, with `value` in the example call."""
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
@@ -41,7 +41,7 @@ class ShapeEnv:
         return SymInt(self, number, value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
-        """Compare two operands in the example call and record the result as a guard."""
+        """Compare two operands in the example call, and record the result as a guard."""
         answer = bool(COMPARISONS[word](example_value(one), example_value(other)))
         if not answer:
             word = _OPPOSITE[word]
@@ -57,12 +57,12 @@ _Method = Callable[["SymInt", Any], Any]
 
 
 def _arithmetic(word: str) -> tuple[_Method, _Method]:
-    """Return SymInt's two methods for an operator in `ARITHMETIC`, as the left and as the right operand."""
+    """Return SymInt's methods for an operator in `ARITHMETIC`, with SymInt as the left and as the right operand."""
     return (lambda self, other: _combined(word, self, other)), (lambda self, other: _combined(word, other, self))
 
 
 def _comparison(word: str) -> tuple[_Method, _Method]:
-    """Return SymInt's two methods for an operator in `COMPARISONS`."""
+    """Return SymInt's methods for an operator in `COMPARISONS`."""
     return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
 
 
@@ -115,8 +115,7 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Do not return the hash of the value: caches keyed by plain shapes must not match. Do not mix both kinds in one
-        # set.
+        # Differs from the hash of the value, so that caches keyed by plain shapes do not match.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -140,7 +139,7 @@ class SymInt:
 
 
 class SymIntVector(tuple[Any, ...]):
-    """A vector of host numbers, some of which may be symbolic; they are integers unless `dtype` says otherwise."""
+    """A vector of host numbers, some of which may be symbolic; integers by default."""
 
     dtype = np.dtype("int64")
     ndim = 1
@@ -166,14 +165,14 @@ class SymIntVector(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A kernel argument of type `dtype` whose value is unknown before a call: one scalar, or a vector of sixteen."""
+    """A kernel argument whose value is unknown before a call: a scalar, or a vector of sixteen numbers."""
 
     dtype: AnyDtype
     values: tuple[Any, ...]
 
 
 def example_value(x: Any) -> Any:
-    """Return the value in the example call without recording a guard, for uses that affect only the example."""
+    """Return the value in the example call without recording a guard, for uses that only affect this call."""
     return x.value if isinstance(x, SymInt) else x
 
 
@@ -183,7 +182,7 @@ def specialize(x: Any) -> Any:
 
 
 def resolve(x: Any) -> Any:
-    """Return a plain number if the guards allow only one value for a size; else return the size itself."""
+    """Return a size as a plain number if the guards allow only one value."""
     return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 
@@ -215,7 +214,7 @@ def smallest(one: Any, other: Any) -> Any:
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:
-    """Return the start indices of chunks of at most `step` elements, like ``range(0, length, step)``."""
+    """Return ``range(0, length, step)`` as a sequence."""
     if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
@@ -224,7 +223,7 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
 
 
 def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
-    """Return the start, length and step that a slice selects on an axis of a given length."""
+    """Return the start, length and step of the part that a slice selects on an axis."""
     bounds = [None if bound is None else as_int(bound) for bound in (part.start, part.stop, part.step)]
     if not any(isinstance(x, SymInt) for x in (length, *bounds)):
         taken = range(*slice(*bounds).indices(length))
@@ -252,7 +251,7 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
 
 
 def operand(x: Any) -> Any:
-    """Return a number as an entry's operand: a plain number, or a reference to another entry."""
+    """Return a number as an operand: a plain number, or a reference to an entry."""
     if isinstance(x, SymInt):
         return Ref(x.number)
     return x.item() if isinstance(x, np.generic) else x
@@ -305,7 +304,7 @@ def _order(x: Any) -> int:
 
 
 def _simplified(word: str, one: Any, other: Any) -> Any:
-    """Simplify an expression, so that equal lengths compare equal; return None if no rule applies."""
+    """Simplify an expression, so that equal lengths are recognized; return None if no rule applies."""
     if isinstance(one, int) and word in ("+", "*", "max", "min"):
         one, other = other, one
     if isinstance(other, SymInt):
@@ -337,7 +336,7 @@ def _with_factor(word: str, one: SymInt, number: int) -> Any:
 
 
 def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
-    """Simplify ``-(-a // b)``, a negated quotient, to one ceiling division; return None for any other form."""
+    """Simplify ``-(-a // b)`` to one ceiling division; return None for other forms."""
     rules = one.rules
     inner = rules.entries[quotient.left.number] if isinstance(quotient.left, Ref) else None
     if not isinstance(inner, Arithmetic) or inner.op != "*" or inner.right != -1:
@@ -360,7 +359,7 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of a size's entry as a size; the right operand must be a plain number."""
+    """Return the left operand of a size's entry as a size."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 

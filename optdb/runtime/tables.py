@@ -1,6 +1,6 @@
-"""Lookup tables, which are computed at once or when a trace runs, and are then uploaded to the device.
+"""Lookup tables, which are computed at once or when a trace runs, and then uploaded to the device.
 
-A `TableListener` receives each table's source, so that a plan can recompute the table from new values.
+A `TableListener` receives each table's source, from which a plan recomputes the table for new values.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class TableSource:
         return self.array.root if isinstance(self.array, TableSource) else self.array
 
     def without_root(self) -> TableSource:
-        """Return the source without its root array, which may be large."""
+        """Return the source without its root array."""
         return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
 
     def of(self, array: HostArray) -> HostArray:
-        """Compute the table from another root array; raise the errors of the table's function."""
+        """Compute the table from another root array."""
         inner = self.array.of(array) if isinstance(self.array, TableSource) else array
         return TABLES[self.name].compute(inner, *self.numbers)
 
@@ -55,7 +55,7 @@ class TableListener(Protocol):
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table as a device array, which keeps its values until the next call of a plan overwrites them."""
+    """Return a table as a device array, which a plan's next call overwrites."""
     array = from_host(context, table, constant=True)
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
@@ -64,7 +64,7 @@ def table_on_device(context: Context, table: Any) -> Array:
 
 
 def computed(name: str, *args: Any) -> HostArray | DeferredArray:
-    """Compute a table in `TABLES` from an array and numbers; the result is deferred if their values are unknown."""
+    """Compute a table in `TABLES` from an array and numbers; if their values are unknown, return a deferred array."""
     table = TABLES[name]
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return _noted(name, table.compute(*args), *args)

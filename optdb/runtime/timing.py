@@ -1,6 +1,6 @@
-"""Timing of commands by the device's clock, and of function calls by the host's clock.
+"""Times commands with the device's clock, and function calls with the host's clock.
 
-A :class:`Timer` enqueues a thread's commands on a profiling queue, since profiling has a cost on a context's queue. A
+A :class:`Timer` enqueues a thread's commands on a profiling queue, since profiling would slow down a context's queue. A
 :class:`CommandRange` times the commands between its creation and its `stop`. A :class:`StepTrial` times alternative
 implementations of a step on the function's own calls. :class:`RunAhead` limits how far the host runs ahead.
 """
@@ -25,7 +25,7 @@ def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
 
 
 def seconds_of(event: cl.Event) -> float:
-    """Return a command's run time on the device in seconds, from the event of a completed command that was profiled."""
+    """Return a completed command's run time on the device in seconds, from its event on a profiling queue."""
     return (event.profile.end - event.profile.start) * 1e-9
 
 
@@ -55,7 +55,7 @@ class Timer:
         #: The commands enqueued since `begin`.
         self.commands: list[Timed] = []
         self._queues: dict[int, tuple[cl.CommandQueue, cl.CommandQueue]] = {}
-        # Whether commands may have been enqueued outside the profiling queues; if so, the timer must wait for them.
+        # Whether the timer must wait for commands outside the profiling queues.
         self._beside = True
         self._since = 0.0
 
@@ -98,7 +98,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class Times:
-    """The times at which a device handled some work, in nanoseconds of its own clock."""
+    """The times at which a device handled some work, in nanoseconds of the device's clock."""
 
     queued: int  #: When the work was enqueued.
     submitted: int  #: When the driver submitted the work to the device.
@@ -107,7 +107,7 @@ class Times:
 
 
 class CommandRange:
-    """The commands enqueued on a context's queue between construction and `stop`, timed by markers in another queue."""
+    """Times the commands enqueued on a context's queue from construction to `stop`, by markers in another queue."""
 
     def __init__(self, context: Context) -> None:
         self._queue = context.queue
@@ -129,7 +129,7 @@ class CommandRange:
         return bool(self._last.command_execution_status <= cl.command_execution_status.COMPLETE)
 
     def wait(self) -> None:
-        """Wait for the range, but not for later commands; raise pyopencl.Error or DeviceError if the device failed."""
+        """Wait for the range, but not for later commands; raise pyopencl.Error or DeviceError on failure."""
         self._last.wait()
         check_launches(self._queue, self._reader)
 
@@ -145,15 +145,15 @@ class CommandRange:
         return cl.enqueue_marker(self._clock, wait_for=[cl.enqueue_marker(self._queue)])
 
 
-#: The number of timed calls per implementation; their median is used.
+#: The number of timed calls per implementation.
 TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times several implementations (`ways`) of a step on successive calls, one implementation after the other.
+    """Times several implementations (`ways`) of a step on successive calls, one after the other.
 
-    A timed call starts and ends with an idle device. Calls that raise are not counted. Neither is the first call of the
-    second and later implementations, since it launches kernels for the first time.
+    A timed call starts and ends with an idle device. Calls that raise do not count. The first call of each later
+    implementation does not count either, since it launches kernels for the first time.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
@@ -194,14 +194,14 @@ class StepTrial:
             queue.finish()
 
 
-#: The maximum time in seconds that the device takes for the steps between two markers.
+#: The maximum device time in seconds between two markers.
 STRIDE_S = 0.1
 
 
 class RunAhead:
-    """Lets the host run at most two strides of steps ahead of a queue, because an interrupt waits for all commands.
+    """Lets the host run at most two *strides* of steps ahead of a queue, because an interrupt waits for all commands.
 
-    A stride grows until it takes a tenth of a second, which makes the overhead of markers negligible.
+    A stride grows until it takes a tenth of a second, so that the overhead of markers is negligible.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -212,7 +212,7 @@ class RunAhead:
         self._marked_at = time.perf_counter()
 
     def after_step(self) -> None:
-        """Count a step whose commands are enqueued. At the end of a stride, wait for the previous stride."""
+        """Count a step whose commands are enqueued; at the end of a stride, wait for the previous stride."""
         self._steps += 1
         if self._steps < self._stride:
             return

@@ -1,7 +1,7 @@
-"""Storage of tuning results on disk.
+"""Stores tuning results on disk.
 
-A finding is a small JSON dict, whose key contains the device, the driver, the tuned operation and dtype, and the
-tuner's version. An unreadable file, or one with another key, is ignored.
+A finding is a small JSON dict. Its key contains the device, the driver, the tuned operation and dtype, and the tuner's
+version. Unreadable files, and files with another key, are ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The file format: an uncompressed zip archive that contains a list of its members.
 
-`pack` writes an archive; `Archive` reads one in memory. ``manifest.json`` has the size and SHA-256 of each other
-member, and ``manifest.sha256`` has its own. Hashes detect damage; they do not authenticate an author.
+`pack` writes an archive; `Archive` reads one in memory. ``manifest.json`` contains the size and SHA-256 of each other
+member, and ``manifest.sha256`` the SHA-256 of the manifest. The hashes detect damage; they do not authenticate the
+author.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from optdb.runtime.errors import FileError, LimitError
 from optdb.runtime.records import DTYPES
 
 KIND = "optdb plan"
-#: The version of the format; files with another version are rejected.
+#: The version of the format; files of other versions are rejected.
 VERSION = 3
 
 MANIFEST = "manifest.json"
@@ -38,13 +39,13 @@ DIGEST = "manifest.sha256"
 
 #: Matches the names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: The signature of an entry in the central directory, used to count entries before reading them.
+#: The signature of an entry in the central directory, by which entries are counted before they are read.
 _LISTED = b"PK\x01\x02"
-#: A member's signature, the size of its fixed header, and the position of two lengths in it.
+#: A member's signature, the size of its fixed header, and the header's position of two lengths.
 _MEMBER = b"PK\x03\x04"
 _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
-#: Flags of members whose bytes are not plain content, such as encrypted members and patches.
+#: The flags of members whose bytes are not plain content, such as encrypted members.
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
@@ -52,14 +53,14 @@ _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) 
 _MOST_DIMENSIONS = 32
 _MOST_ELEMENTS = 1 << 58
 
-#: NumPy's magic bytes, and the header of a C-contiguous array in little-endian byte order.
+#: The header of a C-contiguous, little-endian array in NumPy's format.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '[<|](?P<dtype>[biufc]\d{1,2})', 'fortran_order': False, "
     rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
 )
 
-#: Other errors that Python's zipfile raises for some invalid archives.
+#: Errors besides BadZipFile that zipfile raises for some invalid archives.
 _OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
@@ -67,8 +68,8 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 
 GIBIBYTE = 1 << 30
 
-#: Upper bounds for the bytes of Python objects per byte of the manifest, per byte of a program while it is checked, and
-#: per member of the archive.
+#: Upper bounds for the bytes of Python objects: per byte of the manifest, per byte of a program while it is checked,
+#: and per member of the archive.
 MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
@@ -91,7 +92,7 @@ class Limits:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
     def check(self, name: str, wanted: int, what: str) -> None:
-        """Raise LimitError if the amount `wanted` exceeds the named limit; the message begins with `what`."""
+        """Raise LimitError if `wanted` exceeds the named limit; the message begins with `what`."""
         limit = getattr(self, name)
         if wanted <= limit:
             return
@@ -110,7 +111,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     }
     content = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    # Use a unique name, since other threads or processes may be writing to the same path.
+    # Use a unique name, since others may be writing to the same path.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
@@ -145,7 +146,7 @@ class Archive:
         self._arrays: dict[str, HostArray] = {}
         # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound for the host bytes that the file takes once it is read.
+        #: An upper bound for the host bytes that the file takes after it is read.
         self.host_bytes = self._list_bytes(content)
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as file:
@@ -153,12 +154,12 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest without the fields that `pack` adds, because this class checks these fields itself.
+        #: The manifest without the fields that `pack` adds, which this class checks.
         self.manifest = self._manifest()
         self._check_members(self.manifest.pop("members", None))
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
-        """Return an error that states what is wrong with the file, and the cure."""
+        """Return an error that says what is wrong with the file, and the cure."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _not_whole(self, reason: object) -> FileError:
@@ -289,7 +290,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound for the additional host bytes per byte of a member while the member is in use."""
+    """Return an upper bound for the additional host bytes per byte of a member that is in use."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

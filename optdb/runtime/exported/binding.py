@@ -1,4 +1,4 @@
-"""Traces bound to the sizes in a call, with memory and kernels.
+"""Traces bound to the sizes in a call, with their memory and kernels.
 
 Every number in a file is checked before it reaches a device: transfers must stay within their memory, and kernels must
 receive the declared number and kinds of arguments.
@@ -43,21 +43,21 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: The maximum number of elements in a result; more could not be addressed.
+#: The maximum number of elements in a result that can be addressed.
 _MOST_ELEMENTS = 1 << 58
-#: Upper bounds for the host bytes of a bound command, with the driver's kernel, and of a size.
+#: Upper bounds for the host bytes of a bound command (with the driver's kernel) and of a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
-#: The size in bytes of the largest number type, and the number of arrays while a table is computed.
+#: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
-#: The maximum number of bound traces that each function caches, with the memory for their values.
+#: The maximum number of bound traces that a function caches with their memory.
 MAX_BOUND_PER_METHOD = 8
 
 
 class Budget:
-    """The memory that a loaded file uses, and a cache of bound traces that evicts the least recently used."""
+    """The memory that a loaded file uses, and an LRU cache of bound traces."""
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
@@ -82,7 +82,7 @@ class Budget:
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Make room for another trace of a method: evict its least recently used trace if its cache is full."""
+        """Make room for a trace of a method: if its cache is full, evict its least recently used trace."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
@@ -134,7 +134,7 @@ class Resources:
         return self.constants[id(constant)]
 
     def check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        """Raise an error if the bytes exceed the file's limit or the device's memory."""
+        """Raise an error if `nbytes` exceeds the file's limit or the device's memory."""
         self.budget.reserve_device(nbytes, "values computed in a call")
         check_device_memory(context, nbytes, memories)
 
@@ -147,12 +147,12 @@ def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
     return buffer
 
 
-#: A result's layout on the device, or the record by which the host computes it.
+#: A result's layout on the device, or the record from which the host computes it.
 _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace bound for all calls with the sizes `values`; the values of the arguments `free` may change in each call.
+    """A trace bound to the sizes `values`; the values of the arguments `free` may change in each call.
 
     The constructor raises FileError if a command is not valid, LimitError, or MemoryError if values do not fit.
     """
@@ -162,14 +162,12 @@ class Bound:
     ) -> None:
         self._trace = trace
         self._values = values
-        # The budget refers to this object. A proxy avoids a reference cycle, so dropping a file frees device memory at
-        # once.
+        # The budget refers to this object: a reference cycle would delay the release of device memory.
         self._resources = weakref.proxy(resources)
         #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: According to the file, each of these must start at offset 0 of a buffer. Kernels may require the same of
-        #: other `Memory` objects.
+        #: Each `Memory` that must start at offset 0 of a buffer according to the file; kernels may add others.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -177,7 +175,7 @@ class Bound:
             self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
         ]
         live = self._liveness(commands)
-        # Check the limits before buffer assignment, which takes long if there are many `Memory` objects.
+        # Check the limits before buffer assignment, which is slow for many `Memory` objects.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "values computed in a call")
         self._check_work(commands)
@@ -187,10 +185,10 @@ class Bound:
         self._commands = CommandList()
         #: The uploads in each call, each with its source and its maximum number of bytes.
         self._uploads: list[tuple[EnqueueUpload, SavedSource, int]] = []
-        #: The kernel arguments that may change in each call, as tuples of kernel, position and number.
+        #: The kernel arguments that may change in each call: kernel, position and number.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
-        #: Whether a result is copied to the host; that copy waits for everything else in the queue.
+        #: Whether a result is copied to the host, which waits for all earlier commands.
         self._waits = bool(self._result_memories())
         for saved, command in zip(trace.commands, commands, strict=True):
             self._bind(command, saved)
@@ -209,19 +207,19 @@ class Bound:
 
     def run(self, call: Call) -> list[HostArray]:
         """Run the commands and return the results."""
-        # Perform all checks for a call before enqueueing its first command.
+        # Make all checks before the first command is enqueued.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded into {space} bytes")
-        # Dropping an event waits for its upload, so keep the previous call's events until this call has its results.
+        # Dropping an event waits for its upload, so keep the events of a call until the next call has its results.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
         self._commands.enqueue()
         results = [self._result(result, call) for result in self._results]
         if self._waits and not any(isinstance(kind, ArrayLayout) and x.size for kind, x in zip(self._results, results)):
-            # Empty results are not copied, so nothing has waited for uploads of arrays that the caller may change.
+            # Without a copied result, nothing has waited for uploads of arrays that the caller may change.
             self._resources.context.queue.finish()
         last_events.clear()
         return results
@@ -234,7 +232,7 @@ class Bound:
         return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
     def _source_bytes(self, source: SavedSource, call: Call) -> int:
-        """Return an upper bound for an upload's host memory; a table has as many numbers as its array."""
+        """Return an upper bound for the host memory of an upload."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument].nbytes
@@ -244,7 +242,7 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is computed, its source and a sorted copy of the source also exist.
+        # While a table is computed, its source and a sorted copy also exist.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:
@@ -282,7 +280,7 @@ class Bound:
         return memory
 
     def _command(self, saved: Command) -> Command:
-        """Convert a saved command to a command that can be bound; an upload keeps the source from the file."""
+        """Convert a saved command to an unbound command; an upload keeps its saved source."""
         command: Command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
         match command:
             case EnqueueKernel():
@@ -329,7 +327,7 @@ class Bound:
             if memory is not None and not 0 <= offset <= memory.nbytes:
                 raise FileError(f"an array begins at byte {offset} of a buffer of {memory.nbytes} bytes")
         kernel.check_arguments(args)
-        # A `Memory` that is not in `array_slots` starts at offset 0 of a buffer, whatever the file says.
+        # A `Memory` that is not in `array_slots` starts at offset 0 of a buffer.
         return replace(command, kernel=kernel, global_size=sizes, local_size=groups, args=args)
 
     def _argument(self, arg: Any) -> Any:
@@ -417,7 +415,7 @@ class Bound:
 
     def _bind_upload(self, command: EnqueueUpload) -> None:
         bound = command.bind(self._buffers.locate)
-        # An upload must block only if the caller may change its array and the call does not wait for a result.
+        # An upload blocks only if the caller may change its array and the call waits for no result.
         bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
         self._commands.append(bound)
         self._uploads.append((bound, command.value, _space(command)))

@@ -61,7 +61,7 @@ class ConstantMemory(Record):
 
 @dataclass(frozen=True, slots=True)
 class Workspace(Record):
-    """Memory for values that a call computes."""
+    """Memory for computed values."""
 
     kind: ClassVar[str] = "workspace"
 
@@ -90,7 +90,7 @@ class ArrayResult(Record):
 
 @dataclass(frozen=True, slots=True)
 class NumbersResult(Record):
-    """Numbers that the host computes: a vector, or one number as an array with `ndim` axes of length 1."""
+    """Numbers from the host: a vector, or one number as an array with `ndim` axes of length 1."""
 
     kind: ClassVar[str] = "numbers"
 
@@ -118,7 +118,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes from a source. The values of uploads are computed in the same way."""
+    """An array that the host computes from a source, like an upload."""
 
     kind: ClassVar[str] = "host"
 
@@ -131,7 +131,7 @@ memories = list_of(one_of(SharedMemory, ConstantMemory, Workspace), "memories", 
 results = list_of(one_of(ArrayResult, NumbersResult, ConstantResult, HostResult), "results", list)
 
 
-#: An exclusive upper bound for a device's number of compute units.
+#: The exclusive upper bound for a device's number of compute units.
 _MOST_UNITS = 1 << 20
 
 _identifier = checked(lambda value: isinstance(value, str) and value.isidentifier() and value.isascii(), "a name")
@@ -139,7 +139,7 @@ _identifier = checked(lambda value: isinstance(value, str) and value.isidentifie
 
 @dataclass(frozen=True)
 class SharedValue(Record):
-    """A shared value: its name, its initial value, and whether the length of each axis is fixed at 1."""
+    """A shared value: its name, its initial value, and the axes whose length must be 1."""
 
     name: str = saved(text)
     value: HostArray = saved(array)
@@ -193,11 +193,11 @@ class SavedTrace(Record):
             raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
 
     def rules(self, names: Sequence[str]) -> GuardSet:
-        """Return the sizes and guards; errors refer to the arguments by `names`."""
+        """Return the sizes and guards; errors call the arguments by `names`."""
         return GuardSet(self.entries, self.guards, names)
 
     def deciding(self, rules: GuardSet) -> frozenset[int]:
-        """Return the positions of arguments whose values determine sizes, not only kernel arguments and uploads."""
+        """Return the positions of arguments whose values determine sizes, and not only kernel arguments and uploads."""
         return rules.arguments_behind(self._deciding_sizes())
 
     def _deciding_sizes(self) -> Iterator[Any]:
@@ -222,7 +222,7 @@ class SavedTrace(Record):
 
 @dataclass(frozen=True)
 class Function(Record):
-    """A function: its signature, and its traces for certain shapes and devices."""
+    """A function: its signature, and its traces for shapes and kinds of devices."""
 
     name: str = saved(_identifier)
     signature: Signature = saved(Signature.parse)
@@ -231,7 +231,7 @@ class Function(Record):
 
 @dataclass(frozen=True)
 class Manifest(Record):
-    """The content of a file; `about` names the program that created the file."""
+    """The content of a file; `about` names the program that created it."""
 
     about: str = saved(text)
     states: Sequence[SharedValue] = saved(list_of(SharedValue.parse, "shared values"))

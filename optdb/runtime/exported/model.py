@@ -1,6 +1,6 @@
 """The user's view of a file: functions and shared values on a device.
 
-A call runs a trace whose guards hold; memory is allocated once for each set of sizes.
+A call runs a trace whose guards hold. Memory is allocated once for each set of sizes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
 from optdb.unknown_names import UnknownName
 
-#: The maximum number of failed guards or shared values listed in a message.
+#: The maximum number of failed guards or shared values in a message.
 _NAMED = 8
 
 
@@ -74,7 +74,7 @@ class LoadedMethod:
 
     @property
     def nbytes(self) -> int:
-        """The number of device bytes that the function's values take, for all cached argument sizes."""
+        """The number of device bytes that the function's values take, for all cached sizes."""
         return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,7 +88,7 @@ class LoadedMethod:
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, in the form in which the exported function returns them.
+            The results, in the same form as the exported function's results.
 
         Raises
         ------
@@ -105,12 +105,12 @@ class LoadedMethod:
         Parameters
         ----------
         arguments : sequence of numpy.ndarray
-            An array for each argument in ``signature``, with the argument's dtype and number of dimensions.
+            An array for each argument in ``signature``, with its dtype and number of dimensions.
 
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, in the form in which the exported function returns them.
+            The results, in the same form as the exported function's results.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls with these sizes, so that they wait neither for allocations nor for compilers.
+        """Prepare calls with these sizes, so that they wait for neither allocations nor compilers.
 
         Parameters
         ----------
@@ -161,8 +161,7 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # If the cache is full, evict a trace before the next one allocates memory, since there may be too little for
-        # both.
+        # If the cache is full, evict a trace before the next one allocates memory.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -204,9 +203,9 @@ class LoadedMethod:
         resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
     def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
-        """Return the sizes for a call if a trace is valid for it, else a description of why it is not."""
+        """Return the sizes for a call if a trace is valid for it, else the reason why it is not."""
         broken = ""
-        # A trace is correct for any number of compute units, so if a guard on that number fails, try other numbers.
+        # If a guard on the number of compute units fails, try other numbers: all of them give correct results.
         for units in _units(call.compute_units, trace.compute_units):
             values = rules.values(Call(call.arguments, units))
             try:
@@ -230,7 +229,7 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return the numbers of compute units to try for a call, from the device's number to the trace's number."""
+    """Return the numbers of compute units to try, from the device's number to the trace's number."""
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)
@@ -258,18 +257,18 @@ def load(
     device : str or Context
         The device: 'auto' selects the best working device; otherwise a spec as described in `optdb.runtime.devices`.
     max_host_bytes : int
-        Maximum number of bytes of host memory for the file's content and for a call's uploads and results. A call's
-        arguments are not counted.
+        The maximum number of bytes of host memory for the file's content and for a call's uploads and results, without
+        its arguments.
     max_device_bytes : int
         Maximum number of bytes of device memory.
     max_work_items : int
         Maximum number of work items in the kernel launches of one call; copying 64 bytes counts as one work item.
     build_in_child : bool, optional
-        Whether a call whose kernels have not been built on this machine first runs in a child process with limited time
+        Whether a call with kernels that this machine has not built yet first runs in a child process with limited time
         and memory, so that a crash or hang in the compiler does not affect the caller. By default, this is done on CPU
         devices, whose drivers run in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD is 0.
     build_timeout_s : float
-        Maximum time for a call in a child process, in seconds.
+        The maximum time for a call in a child process, in seconds.
 
     Returns
     -------
@@ -288,7 +287,7 @@ def load(
         If the file cannot be read.
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
-    # The garbage collector would traverse the file's many values several times without freeing any.
+    # The garbage collector would traverse the file's many values without freeing any.
     with collector_paused():
         archive = Archive(Path(path), limits)
         manifest = read(archive)
@@ -340,7 +339,7 @@ class Exported:
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, in the form in which the exported function returns them.
+            The results, in the same form as the exported function's results.
 
         Raises
         ------
@@ -386,21 +385,20 @@ class Exported:
         ForkedContext
             If this process is a fork of the process that loaded the file.
         """
-        # Check before acquiring the lock, which may never be released in a fork.
+        # Check this before acquiring the lock, which may never be released in a fork.
         self.context.check_process()
         with self._resources.lock:
             return to_host(self._shared(name).array)
 
     def set(self, name: str, value: Any) -> None:
-        """Set a shared value to another value with the same shape.
+        """Set a shared value; the shape must not change.
 
         Parameters
         ----------
         name : str
             The shared value's name, one of `names`.
         value : array-like
-            The new value. Its shape must be the same, and its dtype must convert to the shared value's dtype without
-            loss.
+            The new value. Its dtype must convert to the shared value's dtype without loss.
 
         Raises
         ------
@@ -422,7 +420,7 @@ class Exported:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Numbers of bytes on the device: for shared values, for constants, and for each function's values."""
+        """The number of bytes on the device for shared values, for constants, and for each function's values."""
         sizes = {
             "shared": sum(state.array.nbytes for state in self._states.values()),
             "constants": sum(buffer.size for buffer in self._resources.constants.values()),

@@ -1,7 +1,7 @@
-"""A C preprocessor that converts kernels to the form required in files (``sources``), and keeps a compiler's tokens.
+"""A C preprocessor that converts kernels to the form required in files (``sources``).
 
-It expands macros, evaluates conditions, and removes comments and line continuations. It runs at export, on kernels that
-have already run, and raises an error at unsupported constructs, such as an include.
+It expands macros, evaluates conditions, and removes comments and line continuations. It runs at export and raises an
+error at unsupported constructs, such as an include.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: An extension that counts as defined: programs with double precision run only on devices that support it.
+#: An extension that counts as defined, since programs with double precision run only on devices with it.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators in conditions, in order of precedence; true is 1.
@@ -44,7 +44,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, and the macros that are not expanded in it again, because it comes from them."""
+    """A token or white space, and the macros that it comes from, which are not expanded again."""
 
     text: str
     hidden: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class _Preprocessor:
 
     def __init__(self) -> None:
         self._macros: dict[str, _Macro] = {_DOUBLE: _Macro(None, ("1",))}
-        #: For each enclosing condition, whether the current branch is active and whether any branch has been active.
+        #: For each enclosing condition, whether the current branch is active and whether any branch was active.
         self._conditions: list[tuple[bool, bool]] = []
 
     def lines(self, text: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The kernels in a file, built for a device.
+"""The kernels in a file.
 
-OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. Here, a kernel's
-declared parameters are checked against the driver's information about the built kernel.
+OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. This module compares
+a kernel's declared parameters with the driver's information about the built kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.runtime.expressions import POINTERS, KernelRef, argument_nbytes
 from optdb.runtime.library import cl
 
 _OPTIONS = ("-cl-kernel-arg-info",)
-#: An exclusive upper bound for the number of work items in one dimension of a launch.
+#: The exclusive upper bound for the number of work items in one dimension of a launch.
 _MOST = 1 << 48
 
 
@@ -94,7 +94,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Tell whether a parameter's kind agrees with the driver's information; True if the driver has none."""
+    """Return whether a parameter's kind agrees with the driver's information, or the driver has none."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

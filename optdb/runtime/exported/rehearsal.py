@@ -2,7 +2,7 @@
 
 Drivers for CPU devices compile in the calling process, where a compiler may crash, or use unlimited time and memory.
 Before such a driver builds a kernel for a new group size, a child process therefore runs the whole call
-(``rehearsal_child``). If that succeeds, the kernels are recorded on disk as sound.
+(``rehearsal_child``). If it succeeds, the kernels are recorded as sound on disk.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from optdb.runtime.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.archive import Limits, array_bytes
 
 BUILD_TIMEOUT_S = 300.0
-#: The environment variable, 0 or 1, that applies to all files loaded without `build_in_child`.
+#: The environment variable (0 or 1) for files loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
-#: The module that the child process runs. It loads files, and no module imports it.
+#: The module that the child process runs.
 _CHILD = "optdb.runtime.exported.rehearsal_child"
 _SOUND = b"sound"
 _LAST_LINES = 5
@@ -41,7 +41,7 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(wish: bool | None, context: Context) -> bool:
-    """Tell whether kernels must first be built in a child process: by wish, environment or device, in this order."""
+    """Return whether a child process builds kernels first: as `wish`, the environment or the device says."""
     if wish is not None:
         return wish
     of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
@@ -52,7 +52,7 @@ def is_wanted(wish: bool | None, context: Context) -> bool:
 
 @dataclass(frozen=True)
 class Rehearsals:
-    """Runs first calls of a file's functions in child processes; each call has `timeout_s` seconds."""
+    """Runs first calls in child processes, for at most `timeout_s` seconds each."""
 
     path: Path
     digest: str
@@ -61,7 +61,7 @@ class Rehearsals:
     timeout_s: float
 
     def ensure_sound(self, method: str, arguments: Sequence[HostArray], variants: Iterable[Variant]) -> None:
-        """Rehearse a call unless all its kernels are known to be sound; raise the child's error, or FileError."""
+        """Run a call in a child process unless its kernels are known to be sound; raise the child's error, if any."""
         sound = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device
         keys = {binaries.key_of(device, source, ("sound", name, repr(group))) for source, name, group in set(variants)}
@@ -79,7 +79,7 @@ class Rehearsals:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=children.environment(),
-            # Put the child in its own session, so that the compiler's processes end with it.
+            # The child has its own session, so that the compiler's processes end with it.
             start_new_session=True,
         )
         request = {
@@ -119,7 +119,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
     """Raise the child's error, or an error about how the child ended."""
     outcome: Any = ()
-    # A driver may write to the same stream, so the last line may not be the child's output.
+    # A driver may write to the same stream, even after the child's last line.
     with contextlib.suppress(ValueError):
         outcome = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
     match outcome:

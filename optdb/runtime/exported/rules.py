@@ -1,4 +1,4 @@
-"""Evaluation of a trace's sizes and guards for a call: the counterpart of ``optdb.runtime.sizes``."""
+"""Evaluates a trace's sizes and guards for a call; ``optdb.runtime.sizes`` records them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from optdb.runtime.expressions import (
 )
 from optdb.runtime.records import LIMIT
 
-#: The maximum depth to which an error message shows an expression.
+#: The maximum depth of an expression in an error message.
 _DEEP = 4
 
 
@@ -38,14 +38,14 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The guards of one trace, and the expressions for its sizes; `names` are the arguments' names for messages."""
+    """The guards of one trace, and the expressions for its sizes; messages call the arguments by `names`."""
 
     entries: Sequence[Entry]
     guards: Sequence[Guard]
     names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
-        """Return the positions of the arguments whose values determine the operands."""
+        """Return the positions of the arguments whose values the operands depend on."""
         needed = set(references(operands))
         arguments: set[int] = set()
         # Entries depend only on earlier entries.
@@ -68,13 +68,13 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call; None for a size that cannot be computed, which guards may make unnecessary."""
+        """Return all sizes for a call; None for a size that cannot be computed, which may be unused."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
 
     def broken(self, values: Values) -> str | None:
-        """Return a description of the first guard that fails; None if all guards hold."""
+        """Describe the first guard that fails; return None if all guards hold."""
         for guard in self.guards:
             if not values.holds(guard):
                 return f"{self.described(guard.left)} {guard.op} {self.described(guard.right)}"
@@ -104,7 +104,7 @@ class Values(list[Any]):
     """The sizes for a call, indexed by entry number; None for a size that cannot be computed."""
 
     def work_out(self, entries: Iterable[tuple[int, Entry]], call: Call) -> None:
-        """Compute the sizes that numbered entries define, in order."""
+        """Compute the sizes that numbered entries define."""
         for number, entry in entries:
             try:
                 value = self._worked_out(entry, call)
@@ -127,7 +127,7 @@ class Values(list[Any]):
         return int(value) if value.dtype.kind in "iub" else value[()]
 
     def holds(self, guard: Guard) -> bool:
-        """Tell whether a guard is true."""
+        """Return whether a guard is true."""
         a, b = self.value(guard.left), self.value(guard.right)
         if a is None or b is None:
             return False
@@ -155,20 +155,20 @@ class Values(list[Any]):
 
 @dataclass(frozen=True)
 class ValueGuards:
-    """Sizes and guards that depend on argument values, such as a learning rate, and are evaluated in each call."""
+    """Sizes and guards that depend on values of arguments, such as a learning rate, and are evaluated in each call."""
 
     entries: dict[int, Entry]
     guards: list[Guard]
 
     def has(self, operand: Any) -> bool:
-        """Tell whether an operand refers to one of these sizes."""
+        """Return whether an operand refers to one of these sizes."""
         return isinstance(operand, Ref) and operand.number in self.entries
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return the sizes for another call, recomputing only the entries that can differ; None if a guard fails."""
+        """Return the sizes for another call, with only the differing entries recomputed; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

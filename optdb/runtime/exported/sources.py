@@ -1,4 +1,4 @@
-"""The restricted form of programs in a file, which makes a complete check possible.
+"""The restricted form of programs in a file, which can be checked completely.
 
 A program is preprocessed OpenCL C (``preprocessing``) without macros, includes, conditions, comments, strings or
 trigraphs. A ``#`` is allowed only in a few pragmas, and reserved names only if they are address spaces or listed
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from optdb.runtime.expressions import LONG16, POINTERS
 
-#: The maximum nesting depth of brackets in Clang; other compilers recurse without a limit.
+#: Clang's maximum nesting depth of brackets; other compilers recurse without a limit.
 _MAX_BRACKET_DEPTH = 250
 _MAX_NAME_LENGTH = 1024
 _MAX_ATTRIBUTE_TOKENS = 64
@@ -23,7 +23,7 @@ _DIRECTIVE = re.compile(
     r"|OPENCL EXTENSION cl_khr_\w{1,64} : enable)\Z",
     re.ASCII,
 )
-#: Numbers are scanned as preprocessing numbers, so that parts of numbers are not taken for names.
+#: Preprocessing numbers, so that parts of numbers are not taken for names.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|[^\s]", re.ASCII)
 _RESERVED = re.compile(r"__|_[A-Z]")
 _OWN_RESERVED = frozenset(
@@ -55,23 +55,23 @@ NUMBERS = {
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: Tokens that may precede a number type in a typedef; the number type is then not the declared name.
+#: Tokens after which a number type in a typedef is not the declared name.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 
 class SourceError(ValueError):
-    """A program does not have the form that files require."""
+    """Raised if a program does not have the form that files require."""
 
 
 def is_handle(kind: str) -> bool:
-    """Tell whether an OpenCL C type is a handle, which drivers pass on as an unchecked address."""
+    """Return whether an OpenCL C type is a handle, which drivers do not check."""
     return _HANDLES.search(kind) is not None
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     """Check an OpenCL C program and return the parameters of each of its kernels; raise SourceError if it is not valid.
 
-    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Drivers may not report parameters.
+    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'.
     """
     strange = _STRANGE.search(source)
     if strange is not None:
@@ -122,7 +122,7 @@ def _check_brackets(tokens: Sequence[str]) -> None:
 
 
 def _check_attributes(spaced: str) -> None:
-    """Reject all attributes except the listed ones, whose arguments must be names or small numbers."""
+    """Reject attributes that are not listed or whose arguments are not names or small numbers."""
     for position in _positions(spaced, "__attribute__"):
         attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]

@@ -45,10 +45,10 @@ def write(
     states: Sequence[SharedValue],
     about: str = "",
 ) -> None:
-    """Write functions with common shared values to a file, which is replaced if it exists.
+    """Write functions and their shared values to a file, which is replaced if it exists.
 
-    `functions` maps names to signatures and traces; calling the loaded file calls the first. A trace's `states` are
-    indices into the argument `states`. `about` names the program that creates the file.
+    `functions` maps names to signatures and traces; the loaded file calls the first. A trace's `states` are indices
+    into the argument `states`. `about` names the program that creates the file.
     """
     programs = Programs()
     methods = [
@@ -73,7 +73,7 @@ class Programs:
         self._numbers: dict[str, int] = {}
 
     def number(self, source: str) -> int:
-        """Preprocess a program, add it and return its index; raise Untraceable if a file cannot store it."""
+        """Preprocess and add a program, and return its index; raise Untraceable if a file cannot store it."""
         if source not in self._numbers:
             try:
                 spec = _plain_program(source)
@@ -220,7 +220,7 @@ def _argument(arg: Any) -> Any:
 
 
 def _source(value: DeferredArray | HostArray) -> SavedSource:
-    """Convert an array's source to a record in which all arrays are constants."""
+    """Convert an array's source to a record with constant arrays."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
     source = value.source
