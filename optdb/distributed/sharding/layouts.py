@@ -86,12 +86,12 @@ class RowNumbers(Value):
 
 
 def has(values: Sequence[Value], layout: type) -> bool:
-    """Tell whether any of the values has a layout."""
+    """Return whether any of the values has a layout."""
     return any(isinstance(value, layout) for value in values)
 
 
 def has_zeros(value: Value) -> bool:
-    """Tell whether all elements of a value are known to be zero."""
+    """Return whether all elements of a value are known to be zero."""
     return isinstance(value, Replicated) and value.zero
 
 

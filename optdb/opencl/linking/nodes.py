@@ -83,7 +83,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Tell whether a node, or a node in its loop, may read device values; held commands would have to run first."""
+    """Return whether a node, or a node in its loop, may read device values; held commands would have to run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

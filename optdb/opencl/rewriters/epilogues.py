@@ -61,7 +61,7 @@ def _vector(row: Variable) -> Variable | None:
 
 
 def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a reshape keeps the rows of a product intact and is the product's only user."""
+    """Return whether a reshape keeps the rows of a product intact and is the product's only user."""
     product = node.inputs[0]
     if product.owner is None or type(product.owner.op) is not OpenCLDot22 or not is_for_one(fgraph, product):
         return False
@@ -94,7 +94,7 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Tell whether a node is a gradient that can be computed with its cross entropies at the same precision."""
+    """Return whether a node is a gradient that can be computed with its cross entropies at the same precision."""
     if type(node.op) is not losses.OpenCLCrossentropySoftmax1HotWithBiasDx:
         return False
     gradient, softmax, classes = node.inputs

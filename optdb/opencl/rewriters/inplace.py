@@ -89,7 +89,7 @@ def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
 
 
 def _is_temporary(var: Variable) -> bool:
-    """Tell whether a variable is a device array that shares no memory with an input of the graph."""
+    """Return whether a variable is a device array that shares no memory with an input of the graph."""
     if not isinstance(var.type, OpenCLArrayType):
         return False
     return all(origin.owner is not None for origin in may_lie_in(var))

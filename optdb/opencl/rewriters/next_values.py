@@ -37,7 +37,7 @@ class NextValuesInOrder(GraphRewriter):
 
 
 def _may_be_out_of_order(out: Variable) -> bool:
-    """Tell whether a value may have a view's layout, because it is a view or an op has written it over a view."""
+    """Return whether a value may have a view's layout, because it is a view or an op has written it over a view."""
     owners = (var.owner for var in may_lie_in(out))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 

@@ -45,7 +45,7 @@ class StackedProducts(GraphRewriter):
 
 
 def is_quicker(var: Variable) -> bool:
-    """Tell whether one large product is faster than many small ones on the device of an array."""
+    """Return whether one large product is faster than many small ones on the device of an array."""
     return not var.type.context.profile.runs_items_serially
 
 
@@ -119,7 +119,7 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
 
 
 def _is_step(var: Variable) -> bool:
-    """Tell whether a matrix is one part of a three-dimensional array, selected by a constant index."""
+    """Return whether a matrix is one part of a three-dimensional array, selected by a constant index."""
     node = var.owner
     if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
         return False
@@ -152,7 +152,7 @@ def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
 
 
 def _is_sum(node: Apply) -> bool:
-    """Tell whether a node adds up matrices of one type, or adds a product to a matrix."""
+    """Return whether a node adds up matrices of one type, or adds a product to a matrix."""
     kind = node.outputs[0].type
     if type(node.op) is OpenCLGemm:
         return product_of(node) is not None and not any(kind.broadcastable)

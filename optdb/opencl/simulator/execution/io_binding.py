@@ -287,7 +287,7 @@ class AddressRanges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def overlap(self, array: HostArray) -> bool:
-        """Tell whether an array may share memory with any added array."""
+        """Return whether an array may share memory with any added array."""
         start, end = _byte_range(array)
         first, last = self._met(start, end)
         return start < end and first < last
