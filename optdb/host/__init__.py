@@ -1,11 +1,11 @@
 """The hosts: the compilers that optdb plugs into, Theano 1.0.5 and PyTensor 3.3.
 
-This is the only folder that imports Theano. The rest of the package uses the host through ``api``, which serves one
-host per process (see `bind`). Importing this package does not import a host.
+Only this folder imports Theano. The rest of the package uses the host through ``api``, which works with one host per
+process (see `bind`). Importing this package does not import a host.
 
-- ``api``: the host interface. The modules of ``api`` implement this interface for Theano. If PyTensor is the host,
-  modules in ``pytensor/api`` replace modules of the same name.
-- ``pytensor``: PyTensor's modules for the interface, and faster replacements for PyTensor's functions.
+- ``api``: the host interface, implemented for Theano. If PyTensor is the host, modules in ``pytensor/api`` replace the
+  modules of the same name.
+- ``pytensor``: the interface for PyTensor, and faster replacements for PyTensor's functions.
 - ``theano``: the import of Theano, C code in batches, and faster replacements for Theano's functions.
 """
 
@@ -31,7 +31,7 @@ _bound: list[str] = []
 
 
 class SecondHost(ImportError):
-    """A process that is bound to one host requests the other host."""
+    """Raised if a process that is bound to one host requests the other host."""
 
 
 def bind(host: str) -> None:
@@ -58,7 +58,7 @@ def bind(host: str) -> None:
 
 
 def bound_host() -> str:
-    """Return the host of this process; if none is bound yet, bind the host that is imported, by default Theano."""
+    """Return the host of this process; if there is none yet, bind the imported host, by default Theano."""
     if not _bound:
         bind("pytensor" if "pytensor" in sys.modules and "theano" not in sys.modules else "theano")
     return _bound[0]
@@ -67,8 +67,8 @@ def bound_host() -> str:
 def import_host() -> None:
     """Import the host together with the additions of `optdb.composition`.
 
-    Packages that use the host call this before they import any module of the host. When the host is imported,
-    `optdb.composition` adds parts of these packages, whose modules must not be half imported at that time.
+    Packages that use the host call this before they import any of its modules, because `optdb.composition` adds parts
+    of these packages to the host, and their modules must not be half imported then.
     """
     importlib.import_module(bound_host())
 
@@ -79,9 +79,9 @@ def pytensor_hint(name: str) -> str:
 
 
 def missing_theano(name: str, error: ImportError) -> str:
-    """Return the message about a public name of optdb that needs Theano, which could not be imported.
+    """Return the message about a public name of optdb that needs Theano, if Theano cannot be imported.
 
-    The equivalent for PyTensor comes first if PyTensor is installed.
+    If PyTensor is installed, its equivalent comes first.
     """
     parts = [str(error), pytensor_hint(name)]
     if name in FOR_PYTENSOR and ("pytensor" in sys.modules or importlib.util.find_spec("pytensor") is not None):
@@ -90,7 +90,7 @@ def missing_theano(name: str, error: ImportError) -> str:
 
 
 def refuse_pytensor(name: str, function: Any) -> None:
-    """Raise TypeError if `function`, which was passed to the public function `name`, is a PyTensor function."""
+    """Raise TypeError if `function`, an argument of the public function `name`, is a PyTensor function."""
     if type(function).__module__.partition(".")[0] == "pytensor":
         raise TypeError(
             f"optdb.{name} takes functions of Theano, and {function!r} is PyTensor's.\n{pytensor_hint(name)}"

@@ -1,4 +1,4 @@
-"""The host interface: what a host must provide, and nothing else.
+"""The host interface, which contains only what a host must provide.
 
 ``topo``, ``cache`` and ``lifters`` access the host only through these modules. If PyTensor is the host, modules in
 ``optdb/host/pytensor/api`` replace the modules of the same name here.

@@ -1,6 +1,7 @@
-"""FunctionGraph's bookkeeping while graphs are optimized, without the steps whose cost grows with the graph.
+"""Faster versions of FunctionGraph's methods, used while graphs are optimized.
 
-The functions behave like the originals, call the features in the same order, and raise the same errors.
+They call the features in the same order as the originals and raise the same errors, but take no step whose cost grows
+with the graph.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data kept about a graph while sessions run; None where the graph has changed."""
+    """Data about a graph while sessions run; None after a change of the graph."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -50,7 +51,7 @@ class _Watched:
 #: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: Keeps each graph alive until the last session ends, so that each event costs a plain look-up.
+#: Keeps each graph alive until the last session ends, so that an event needs only a plain look-up.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -58,7 +59,7 @@ _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Forget all graphs, because events between sessions are not seen, and a feature may keep its graph alive."""
+    """Forget all graphs, because nothing listens for changes between sessions."""
     _watched.clear()
 
 
@@ -74,7 +75,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Return the listeners of an event after a change.
 
-    The caller calls them, because passing the arguments on would make the calls 50 % slower.
+    The caller calls them, because passing arguments on would make the calls 50 % slower.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -118,7 +119,7 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 
 
 def toposort(self: FunctionGraph) -> list[Apply]:
-    """Return the nodes in topological order; sort only if no feature maintains an order.
+    """Return the nodes in topological order; sort them only if no feature maintains an order.
 
     A destroy handler's order respects its own constraints, but not those of other features.
     """
@@ -135,7 +136,7 @@ def toposort(self: FunctionGraph) -> list[Apply]:
 
 
 def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
-    """Return the nodes as `io_toposort` sorts them; within a session, sort again only after a change."""
+    """Return the nodes in the order of `io_toposort`; within a session, sort again only after a change."""
     if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
         return io_toposort(fgraph.inputs, fgraph.outputs)
     watched = _watched[fgraph]
@@ -145,7 +146,7 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def nodes_by_op(fgraph: FunctionGraph) -> NodesByOp:
-    """Return the nodes by the class and the id of their op; within a session, group them again only after a change."""
+    """Return the nodes by class and id of their op; within a session, group them again only after a change."""
     if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
         return _grouped(fgraph.apply_nodes)
     watched = _watched[fgraph]
@@ -165,7 +166,7 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised.
 
-    Theano sets a new input before it imports its ancestors; if that raises, the history does not contain the change.
+    Theano sets a new input before it imports the input's ancestors; if the import raises, the history lacks the change.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None
@@ -300,7 +301,7 @@ def remove_client(
     while todo:
         var, user, slot = todo.pop()
         users = var.clients
-        # `list.remove` would compare nodes, which is slow because Theano's classes define equality.
+        # `list.remove` is slow, because it compares nodes.
         for index, (node, i) in enumerate(users):
             if i == slot and (node is user or (node.__class__ is str and node == user)):
                 del users[index]
@@ -331,7 +332,7 @@ def remove_client(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    To name the caller of an invalid change, Theano uses ``inspect``, which reads the files of all modules.
+    Theano finds the caller to name in errors with ``inspect``, which reads the files of all modules.
     """
     began = time.time()
     try:

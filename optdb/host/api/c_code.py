@@ -1,4 +1,4 @@
-"""How nodes that stay on the host are computed: by C code or, if there is no C compiler, with NumPy on whole arrays."""
+"""How host nodes run: in C code or, without a C compiler, in NumPy on whole arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's configuration object, which also contains the optdb.* flags, and its logger of rewriting."""
+"""Theano's configuration, which also contains the optdb.* flags, and its logger for rewriting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from theano import change_flags, config
 
 from optdb.refcounting import RefCountedSetting
 
-#: Users and Theano's tests look for failures in this logger, and Theano adds a handler that prints them.
+#: The logger in which users and Theano's tests look for failures.
 logger = logging.getLogger("theano.gof.opt")
 
 
@@ -25,7 +25,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Record no stack traces for new variables in the block, as in Theano's compilation."""
+    """Record no stack traces for new variables in the block, as Theano does while it compiles."""
     return _limit.held()
 
 

@@ -1,4 +1,4 @@
-"""Theano's Scan and IfElse for graphs and values of types that Theano does not know."""
+"""Theano's Scan and IfElse, for variables of types that Theano does not know."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from theano.scan_module.scan_op import Scan
 from optdb.host.api.databases import DB, Query, compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 
-#: By name, because importing NanGuardMode would import the GPU back-end.
+#: Class names, because importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
 def watching_mode(op: Scan) -> str | None:
-    """Return the name of a Scan's mode if it inspects each node of the inner function; None otherwise."""
+    """Return the name of a Scan's mode if the mode inspects each node of the inner function; None otherwise."""
     names = [cls.__name__ for cls in type(op.mode_instance).__mro__]
     return names[0] if _WATCHING_MODES.intersection(names) else None
 
@@ -36,7 +36,7 @@ def inner_nodes(op: Scan) -> list[Apply]:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Rewrite a Scan's inner graph with the phases of its mode that precede `database`."""
+    """Rewrite a Scan's inner graph with its mode's phases before `database`."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -45,7 +45,7 @@ def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
 
 
 def recompute(outputs: list[Variable], replace: dict[Variable, Variable]) -> list[Variable]:
-    """Return a copy of a graph in which some variables are computed from variables of other types."""
+    """Return a copy of a graph with some variables replaced by variables of other types."""
     _, outputs, _ = rebuild_collect_shared(outputs, replace=replace, rebuild_strict=False)
     return outputs
 
@@ -58,19 +58,19 @@ def scan_around(
     Parameters
     ----------
     op : Scan
-        Defines the inputs, outputs and taps of the loop.
+        The Scan with the inputs, outputs and taps of the loop.
     fgraph : FunctionGraph
         The inner graph.
     array_type : callable
         ``array_type(broadcastable=, dtype=)`` returns the type of an outer output.
     key : hashable
-        Identifies the graph; ops with the same key may be merged.
+        The key of the graph; ops with the same key may be merged.
     database : DB
-        The last database in Theano's main database with which the inner graph has been rewritten.
+        The last database in Theano's main database that has rewritten the inner graph.
     tag : str
         A device's tag, whose phases always run.
     """
-    # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
+    # With ``gpua``, Scan uses our key instead of requesting C code from types that have none.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
     scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
@@ -80,10 +80,10 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop whose body reads some variables from additional sequences instead of computing them.
+    """Return the outputs of a loop with some variables of its body read from additional sequences.
 
-    `replaced` maps variables of the body to their replacements, and `sequences` maps new inputs of the body to the
-    outer sequences. Sequences that the body no longer needs are dropped.
+    `replaced` maps variables of the body to replacements, and `sequences` maps new inputs of the body to outer
+    sequences. Unneeded sequences are dropped.
     """
     op = scan_of(loop)
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
@@ -123,7 +123,7 @@ def has_unneeded_sequences(op: Scan) -> bool:
 
 
 def state_slots(loop: Apply) -> dict[int, int]:
-    """Return the outputs of a Scan that are states, each paired with the input that holds its initial values."""
+    """Return the outputs of a Scan that are states, with the inputs that hold their initial values."""
     op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
@@ -132,7 +132,7 @@ def state_slots(loop: Apply) -> dict[int, int]:
 def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
     """Return a Scan like `op` that writes some states into the memory of their initial values.
 
-    `destroy_map` maps outputs in `state_slots` to the inputs that they overwrite, in place of the op's own.
+    `destroy_map` replaces the op's own; it maps outputs in `state_slots` to the inputs that they overwrite.
     """
     change = OrderedDict(destroy_map) if destroy_map else None
     return _with_body(op, list(op.inputs), list(op.outputs), {"destroy_map": change})
@@ -141,7 +141,7 @@ def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
 def _with_body(
     op: Scan, inputs: list[Variable], outputs: list[Variable], changes: dict[str, Any], *difference: Hashable
 ) -> Scan:
-    """Return a Scan like `op`; a key of `changes` is removed by None, and `difference` changes a device's hash."""
+    """Return a Scan like `op` with changed attributes; None removes an attribute."""
     info = {name: value for name, value in {**op.info, **changes}.items() if name not in changes or value is not None}
     if difference and "gpu_hash" in info:
         info["gpu_hash"] = hash((info["gpu_hash"], *difference))
@@ -173,7 +173,7 @@ def _done_until(database: DB) -> list[str]:
 def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) -> list[Variable]:
     """Return an IfElse like `op` between variables of any type.
 
-    The result is a view of the chosen value, because Theano cannot copy values of other types.
+    The result is a view of the chosen value, because Theano can only copy values of its own types.
     """
     # ``gpu`` tells IfElse to leave the types of the branches alone.
     chosen = IfElse(op.n_outs, as_view=True, gpu=True, name=op.name)

@@ -1,6 +1,6 @@
 """Theano's optimizer databases.
 
-A database maps names and tags to rewriters; a :class:`Query` picks some of them when a function is compiled.
+A database maps names and tags to rewriters; a :class:`Query` selects some of them when a function is compiled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def database_names(db: DB) -> list[str]:
 def visiting_members_once(
     query: Callable[..., EquilibriumOptimizer], self: EquilibriumDB, *tags: Any, **kwtags: Any
 ) -> EquilibriumOptimizer:
-    """Return a replacement for ``EquilibriumDB.query``, which walks and hashes the members several times."""
+    """Return a replacement for ``EquilibriumDB.query`` that visits and hashes each member only once."""
     if kwtags or len(tags) != 1 or not isinstance(tags[0], Query):
         return query(self, *tags, **kwtags)
     members = _selected(self, tags[0])
@@ -61,7 +61,7 @@ def _selected(db: DB, query: Query) -> list[Any]:
 
 
 def _elements(members: OrderedSet) -> dict[Any, Any]:
-    """Return a dictionary with the elements of `members` in order; the dictionary caches their hashes."""
+    """Return a dictionary of the elements of `members` in order, which caches their hashes."""
     return members._OrderedSet__map
 
 
@@ -94,7 +94,7 @@ class _Index(NamedTuple):
     tracked: dict[Any, list[LocalOptimizer]]
 
 
-#: Hashing each tracked op takes most of a query's time.
+#: Cached, because hashing tracked ops takes most of a query's time.
 _indexes: WeakKeyDictionary[DB, _Index] = WeakKeyDictionary()
 
 

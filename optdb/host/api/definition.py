@@ -1,7 +1,7 @@
 """The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
-Theano may replace an op by another with equal ``__props__``, although not every class lists all attributes in which its
-instances differ. An op is therefore described by all attributes except names and derived ones, or by its inner graph.
+Theano may replace an op by another one with equal ``__props__``, although some classes do not list all attributes in
+which their instances differ. A definition contains all attributes except names and derived values, or an inner graph.
 Two ops are the same if their definitions are equal.
 """
 
@@ -31,7 +31,7 @@ from optdb.host.api.graph import MetaObject, PureOp, Variable
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """The inner graph of an op; `hint` is a cheap digest that is equal for equal graphs."""
+    """The inner graph of an op; `hint` is a cheap digest."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -47,9 +47,9 @@ class Definition:
     props : tuple
         Values of ``__props__``, in their order.
     rest : dict
-        The other attributes that distinguish the op from other ops of its class, by name.
+        The other attributes that distinguish ops of the class, by name.
     label : str or None
-        The name of the op; an op without a label matches any.
+        The name of the op; None matches any name.
     """
 
     props: tuple[Any, ...]
@@ -57,7 +57,7 @@ class Definition:
     label: str | None
 
 
-#: Classes that compare instances by the contents of their attributes, without ``__props__``.
+#: Classes without ``__props__`` that compare instances by the contents of their attributes.
 _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 
 #: Classes whose attribute ``name`` is only a label for display.
@@ -67,14 +67,14 @@ _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}),
 
 
 def declared(cls: type[PureOp]) -> tuple[str, ...] | None:
-    """Return the names of the props that define a class's ops; None if the class does not declare them."""
+    """Return the names of a class's props; None if it declares none."""
     if has_props(cls):
         return cls.__props__
     return () if issubclass(cls, _SELF_COMPARING) else None
 
 
 def has_props(cls: type[PureOp]) -> bool:
-    """Return whether a class or one of its parents declares ``__props__``."""
+    """Return whether a class or a base class declares ``__props__``."""
     return getattr(cls, "__props__", None) is not None
 
 
@@ -86,7 +86,7 @@ def hashes_itself(cls: type[PureOp]) -> bool:
 
 
 def definition(op: PureOp) -> Definition:
-    """Return the definition of an op; the class must declare what defines its ops."""
+    """Return the definition of an op."""
     special = _SPECIAL.get(type(op))
     if special is not None:
         return special(op)
@@ -108,7 +108,7 @@ def _derived(cls: type) -> frozenset[str]:
 
 
 def _composite(op: Composite) -> Definition:
-    # The op's name is derived from its graph, and the output types are part of the graph.
+    # The op's name and the output types follow from its graph.
     kinds = frozenset(Counter(type(node.op) for node in op.fgraph.apply_nodes).items())
     return Definition((), {"graph": InnerGraph(op.inputs, op.outputs, (op.nin, op.nout, kinds))}, None)
 
@@ -118,7 +118,7 @@ def _scan(op: Scan) -> Definition:
     info["destroy_map"] = dict(op.info.get("destroy_map") or {})  # __eq__ adds an empty one
     rest = {
         "info": info,
-        # The mode may be a name or the default, and the meaning of a name may change.
+        # The mode may be a name, whose meaning may change.
         "mode": get_mode(op.mode),
         "output_types": op.output_types,
         "graph": InnerGraph(op.inputs, op.outputs, op._hash_inner_graph),
@@ -129,12 +129,12 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
-#: Attributes that the destroy handler reads. An op without these attributes only gets them when code modifies it.
+#: Attributes that the destroy handler reads. An op without them gets them only when code modifies it.
 _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
 
 
 def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
-    """Return the names of the attributes that an op's definition with these `rest` names is read from."""
+    """Return the names of the attributes that an op's definition is read from."""
     read = {*(declared(type(op)) or ()), *names, *_OF_MEMORY}
     if type(op) in _SPECIAL:
         read |= {"inputs", "outputs", *getattr(op, "info", ())}
@@ -146,14 +146,14 @@ def has_inner_graph(cls: type) -> bool:
     return cls in _SPECIAL
 
 
-#: Attributes that Theano itself adds to variables' tags. These attributes do not distinguish graphs.
+#: Attributes that Theano adds to variables' tags, which do not distinguish graphs.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
-#: Attributes that Theano adds to arrays of uninitialized memory, such as a Scan's results before its first step.
+#: Attributes that Theano adds to uninitialized arrays, such as a Scan's results before its first step.
 _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 
 def carries_notes(graph: InnerGraph) -> bool:
-    """Return whether the ``tag`` of an inner graph's variable has attributes that other code has set."""
+    """Return whether other code has set attributes on the ``tag`` of a variable in an inner graph."""
     return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
 
 
@@ -165,18 +165,18 @@ def _has_own_notes_alone(var: Variable) -> bool:
 
 
 def _begins_empty(var: Variable) -> bool:
-    """Return whether a variable is an uninitialized array, of which some elements may have been set."""
+    """Return whether a variable is an uninitialized array, with or without some elements set."""
     while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
         var = var.owner.inputs[0]
     return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
 
 
 def keeps_test_values() -> bool:
-    """Return whether graphs are made with test values, which inner graphs then contain."""
+    """Return whether graphs are made with test values."""
     return config.compute_test_value != "off"
 
 
-#: Classes whose constructor has no side effects, and returns the same op for the same arguments and settings.
+#: Classes whose constructor has no side effects and returns equal ops for equal arguments and settings.
 _REPEATABLE: dict[type, Callable[[], Any]] = {
     DimShuffle: lambda: None,
     Elemwise: lambda: config.openmp,
@@ -185,7 +185,7 @@ _REPEATABLE: dict[type, Callable[[], Any]] = {
 
 
 def settings(cls: type) -> Any:
-    """Return the settings that a constructor reads besides its arguments; KeyError for classes not `is_repeatable`."""
+    """Return the settings that a constructor reads besides its arguments; the class must be `is_repeatable`."""
     return _REPEATABLE[cls]()
 
 

@@ -1,6 +1,7 @@
 """In-place operation in the host: destroyers, views, and the features that check them.
 
-An op's ``destroy_map`` says which inputs it overwrites, and its ``view_map`` which outputs share memory with an input.
+An op's ``destroy_map`` lists the inputs that it overwrites, and its ``view_map`` the outputs that share memory with an
+input.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from optdb.host.api.tensor import Elemwise
 
 
 def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the variables that no op may overwrite: the outputs, and those that the function's caller keeps."""
+    """Return the variables that no op may overwrite: the outputs, and the variables that the caller keeps."""
     protected = set(fgraph.outputs)
     for feature in fgraph._features:
         if isinstance(feature, Supervisor):
@@ -32,7 +33,7 @@ def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, int]) -> Any:
-    """Return the scalar op for an Elemwise that works in place by `pattern` (output index to input index)."""
+    """Return the scalar op for an Elemwise with the inplace `pattern`, which maps outputs to inputs."""
     scalar_op = op.scalar_op
     if hasattr(scalar_op, "make_new_inplace"):
         return scalar_op.make_new_inplace(
@@ -42,10 +43,9 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 
 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
-    """Return whether the C code of an Elemwise may read an input after it has stored an output.
+    """Return whether an Elemwise's C code may read an input after it has stored an output.
 
-    The code of a Composite stores each output as soon as it is computed; Theano's in-place rewriter does not check
-    this.
+    A Composite stores each output as soon as it is computed, which Theano's in-place rewriter does not check.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
@@ -57,7 +57,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return one of Theano's DestroyHandlers for the graph of `handler`, whose nodes are `nodes`."""
+    """Return Theano's own DestroyHandler for the graph of `handler`, which has `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -72,7 +72,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make new DestroyHandlers instances of the class `handler` if cycles are to be detected exactly."""
+    """Make new DestroyHandlers instances of the class `handler` if cycles must be detected exactly."""
 
     def exchanging(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
@@ -87,7 +87,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make a Supervisor query all overwritten variables of a `handler` at once instead of each protected variable."""
+    """Make a Supervisor query a `handler` once for all overwritten variables, not for each protected one."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -1,4 +1,4 @@
-"""The linker ``opencl``, which a mode can name before a device is chosen."""
+"""The linker ``opencl``, which a mode can name before there is a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 
 
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
-    """Register the function that links graphs for devices, replacing the previous one.
+    """Register the function that links graphs for devices; it replaces the previous one.
 
     It takes the linker and the storage of the inputs and outputs, and returns the result of a linker's ``make_thunk``.
     """
@@ -33,13 +33,13 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
 class DeviceLinker(VM_Linker):
     """Links optimized graphs for a device with the registered backend.
 
-    Theano's virtual machine executes inner functions, the loops that stay on the host.
+    Theano's virtual machine executes inner functions, which are loops on the host.
 
     Parameters
     ----------
     device : str
-        The name of a context or a device; ``'auto'`` selects the default context's device or, without one, the best
-        device that works.
+        The name of a context or a device; ``'auto'`` selects the default context's device or, without a default
+        context, the best device that works.
     **options
         The options of `VM_Linker`.
     """
@@ -51,7 +51,7 @@ class DeviceLinker(VM_Linker):
     def accept(
         self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
     ) -> DeviceLinker:
-        """Return a linker for a graph: this linker if it has no graph yet, otherwise a new one."""
+        """Return a linker for a graph: this one if it has no graph yet, else a new one."""
         pickle_in_order(fgraph)
         if self.fgraph is None or self.fgraph is fgraph:
             return super().accept(fgraph, no_recycling, profile)

@@ -1,23 +1,22 @@
-"""Facts about Theano's rewriters, one row for each rewriter.
+"""Facts about Theano's rewriters that let the engine skip futile attempts, one row for each rewriter.
 
-The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests run each
-rewriter on nodes that the rewriter must decline according to its row. A rewriter without a row is tried on every node
-of the ops that it tracks, and tried again before a graph is considered finished.
+The facts hold for Theano 1.0.5, whose development has ended, and come from reading the rewriters. Tests run each
+rewriter on nodes that it must decline according to its row. A rewriter without a row is tried on every node of the ops
+that it tracks, and again before a graph is considered finished.
 
-- ``tracks``: many rewriters declare that they track Elemwise, or declare nothing, and then test for one scalar op.
-  ``tracks`` is this test, evaluated once per op instead of once per node.
+- ``tracks``: many rewriters track all ops, or all Elemwise ops, and then test for one scalar op. ``tracks`` is this
+  test, which runs once for each op instead of once for each node.
 - ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
-- ``lasting``: the refusals that last until an ancestor of the node changes. Before it considers a graph finished, the
-  engine visits every node again: a rewriter that has declined a node may apply after something else has changed.
-  Most of Theano's rewriters only read the node's backward slice: the variables and ops that it is computed from, their
-  types, and the values of constants. Other rewriters read the users of a variable, or the ShapeFeature's current
-  knowledge; a PatternSub with ``get_nodes`` begins at a node's users. ``lasting`` only describes refusals: a rewriter
-  that builds its replacement from inferred lengths may still have lasting refusals, if it does not use these lengths to
-  decide whether to decline.
-- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order in which they were
-  registered. Some rewriters move a node, and others, which are registered later, find that the node is zero. For
-  example, a product with zero that was moved into the branches of a switch is no longer found to be zero if the
-  switch's condition has another shape: both branches are zero, and the condition is computed for nothing.
+- ``lasting``: the refusals that last until an ancestor of the node changes. Before the engine considers a graph
+  finished, it visits every node again, because a rewriter that declined a node may apply after a change elsewhere. Most
+  of Theano's rewriters only read the node's ancestors, their types, and the values of constants, so their refusals
+  last. Other rewriters read the users of a variable or the ShapeFeature; a PatternSub with ``get_nodes`` begins at a
+  node's users. A rewriter that builds replacements from inferred lengths may still have lasting refusals, if its
+  refusals do not depend on these lengths.
+- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order of registration, in
+  which some rewriters move a node before others find that it is zero. For example, after a product with zero was moved
+  into the branches of a switch, it may no longer be found to be zero, and the switch's condition is computed for
+  nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: Scalar ops with these output type preferences may get inputs that are already upcast.
+#: Output type preferences with which a scalar op may get inputs that are already upcast.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
@@ -71,7 +70,7 @@ def _of_distributor() -> Refusals:
     return () if has_unknown_simplifiers() else ANY
 
 
-#: Rewriters, by module, about which only is known that all their refusals last.
+#: Rewriters, by module, that have only one known fact: all their refusals last.
 _LASTING = {
     opt: (
         *("local_0_dot_x", "local_abs_lift", "local_abs_merge", "local_adv_sub1_adv_inc_sub1", "local_alloc_unary"),
@@ -149,14 +148,14 @@ _FIRST_IDS = frozenset(map(id, _BEFORE))
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(rewriter: LocalOptimizer) -> Facts:
-    """Return the facts about a rewriter: its row in `FACTS`, or facts derived from its pattern, or no facts."""
+    """Return the facts about a rewriter: its row in `FACTS`, else facts derived from its pattern, else none."""
     if type(rewriter) is PatternSub:
         return Facts(guard=guards.of_pattern(rewriter), lasting=FACTS.get(rewriter, _NOTHING).lasting)
     return FACTS.get(rewriter, _NOTHING)
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in the given order, but move rewriters with ``before`` in front of the one that they name."""
+    """Return `rewriters` in order, except that a rewriter with ``before`` precedes the one that it names."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

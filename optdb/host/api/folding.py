@@ -1,6 +1,6 @@
-"""Constant folding: computes, in Python, the nodes whose inputs are all constants.
+"""Constant folding, in Python.
 
-Theano folds a node by compiling it. Here ``Op.perform`` computes the value; ops without ``perform`` are still compiled.
+Theano folds a node by compiling it. This module calls ``Op.perform``, and compiles only ops without ``perform``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
 from optdb.host.theano.vectorized.plug import by_perform
 
-#: Values by op and inputs. Constants are never written to, so several may share one array.
+#: Values by op and inputs. Several constants may share an array, because constants are never written to.
 _values: dict[Hashable, list[Any]] = {}
-#: The maximum number of elements of the inputs of a node whose values are cached.
+#: The maximum number of input elements of a node whose values are cached.
 _SMALL = 8
-#: The maximum number of input elements for which ``perform`` is faster than making a whole-array function.
+#: The maximum number of input elements for which ``perform`` is faster than creating a whole-array function.
 _FEW = 64
 
-#: NumPy's ufuncs take up to 31 inputs; an op with more only has C code.
+#: The maximum number of inputs of a NumPy ufunc; an op with more inputs only has C code.
 MAX_PY_INPUTS = 31
 
 
@@ -50,7 +50,7 @@ def is_folding_pass(rewriter: Any) -> bool:
 
 
 def is_broadcast(node: Apply) -> bool:
-    """Return whether `node` only rearranges the axes of its input."""
+    """Return whether `node` only permutes or adds axes of its input."""
     return isinstance(node.op, DimShuffle)
 
 
@@ -86,7 +86,7 @@ def _data(node: Apply) -> list[Any]:
 
 
 def _key(node: Apply) -> Hashable | None:
-    """Return the op and its input values if these are a few numbers; None otherwise."""
+    """Return the op and the input values if these are a few numbers; None otherwise."""
     parts: list[Hashable] = [node.op]
     for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
@@ -112,7 +112,7 @@ def _evaluate(node: Apply) -> list[Any]:
 
 
 def _shuffled(node: Apply) -> Any:
-    """Compute a DimShuffle without a thunk, which would make parameters for C code."""
+    """Compute a DimShuffle directly, because a thunk would create parameters for C code."""
     storage: list[Any] = [None]
     op: Any = node.op
     op.perform(node, _data(node), [storage], None)
@@ -122,7 +122,7 @@ def _shuffled(node: Apply) -> Any:
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
     storage_map: dict[Variable, list[Any]] = {
-        # A constant's data is shared by every graph that contains the constant.
+        # Graphs that contain a constant share its data.
         var: [np.copy(data) if i in destroyed else data]
         for i, (var, data) in enumerate(zip(node.inputs, _data(node), strict=True))
     }
@@ -143,7 +143,7 @@ def _is_small(node: Apply) -> bool:
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
-    Only nodes outside `fgraph` are visited, operands first; their inputs are changed in place.
+    This visits only nodes outside `fgraph`, operands first, and changes their inputs in place.
     """
     folded: dict[Variable, Constant] = {}
     for node in nodes_outside(fgraph, replacements):
@@ -154,7 +154,7 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
         try:
             constants = fold_node(node)
         except Exception:  # an op's perform may raise any exception
-            # The node enters the graph unfolded; the engine visits it there, and reports the error.
+            # The node enters the graph unfolded, and the engine's visit reports the error.
             continue
         if constants is not None:
             folded.update(zip(node.outputs, constants, strict=True))
@@ -165,7 +165,7 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
 
 
 def tell_shapes(fgraph: FunctionGraph, constants: Any) -> None:
-    """Add the shapes of folded constants to the shape feature, because no import event does so."""
+    """Add the shapes of folded constants to the shape feature, which gets no import events for constants."""
     shape_feature = getattr(fgraph, "shape_feature", None)
     if shape_feature is None:
         return

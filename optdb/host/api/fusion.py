@@ -21,7 +21,7 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Var
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the output's dtype. Each step adds a slot after those of the inputs.
+#: An op, the slots of its inputs, and the output's dtype. The slots are the inputs, followed by the steps' outputs.
 Step = tuple[Any, tuple[int, ...], str]
 
 _CHEAP = frozenset(
@@ -41,12 +41,12 @@ def scalar_op_of(node: Apply) -> ScalarOp:
 
 
 def is_cheap(op: Any) -> bool:
-    """Return whether a scalar op takes a few instructions, so that recomputing it costs less than storing it."""
+    """Return whether a scalar op takes so few instructions that recomputing it costs less than storing it."""
     return type(op) in _CHEAP
 
 
 def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
-    """Return an op that takes scalars like `inputs`, executes `steps`, and returns the output of the last step."""
+    """Return an op that executes `steps` on scalars like `inputs`, and returns the last step's output."""
     # If the op cache is installed, another metaclass may construct ops.
     if type(Composite) is MetaObject and config.compute_test_value == "off":
         plain = _PlainSteps([var.type.dtype for var in inputs])
@@ -63,7 +63,7 @@ class _PlainSteps:
     """The steps of a Composite without duplicates; no step is itself a Composite.
 
     Theano makes the nodes of the steps, copies them twice, and merges equal ones. This class merges equal steps first,
-    and makes their nodes twice, with known types and without test values.
+    and makes nodes only twice, with known types and without test values.
     """
 
     def __init__(self, dtypes: list[str]) -> None:
@@ -138,12 +138,12 @@ class _PlainSteps:
 
 
 def _makes_plain_nodes(op: Any) -> bool:
-    """Return whether the node of a scalar op has the given inputs, and is an Apply of `op` itself."""
+    """Return whether a scalar op's node has the given inputs and is an Apply of `op` itself."""
     return type(op).make_node in (ScalarOp.make_node, Abs.make_node)
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar like `var`, whose test value, if test values are on, is the first element, or 0."""
+    """Return a scalar like `var`; with test values on, its test value is the first element of that of `var`, or 0."""
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar
@@ -156,7 +156,7 @@ def _scalar_like(var: Variable) -> Variable:
 
 
 def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
-    """Apply a scalar op with one output; a Composite is expanded step by step."""
+    """Apply a scalar op with one output; a Composite is expanded."""
     if not isinstance(op, Composite):
         return op(*inputs, return_list=True)[0]
     replacements = dict(zip(op.inputs, inputs, strict=True))
@@ -167,13 +167,13 @@ def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
 
 
 def forget() -> None:
-    """Clear the cache of ops with C code, which keeps the ops alive."""
+    """Clear the cache of ops with C code."""
     has_c_code.cache_clear()
 
 
 @functools.lru_cache(maxsize=256)
 def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
-    """Return whether a scalar op with one output has C code for inputs and an output of these dtypes."""
+    """Return whether a scalar op with one output has C code for these dtypes."""
     inputs = [get_scalar_type(dtype).make_variable() for dtype in dtypes]
     if _makes_plain_nodes(op):
         node = Apply(op, inputs, [get_scalar_type(output_dtype).make_variable()])

@@ -1,4 +1,4 @@
-"""Matrix products and sums of the host, for Gemm insertion."""
+"""The host's matrix products and sums, for Gemm insertion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_combination(node: Apply) -> bool:
 
 
 def combined(node: Apply) -> list[Variable]:
-    """For a step of a linear combination, return the operands that may be linear combinations themselves."""
+    """Return the operands of a step that may be linear combinations themselves."""
     assert isinstance(node.op, Elemwise)
     if not isinstance(node.op.scalar_op, theano.scalar.Mul):
         return list(node.inputs)
@@ -40,9 +40,9 @@ def combined(node: Apply) -> list[Variable]:
 
 
 def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
-    """Return the linear combination that `node` computes: its terms, and the summands that cannot be terms.
+    """Return the terms of the linear combination that `node` computes, and the summands that cannot be terms.
 
-    The latter have another dtype or rank. Theano's GemmOptimizer drops them.
+    The latter, which Theano's GemmOptimizer drops, have another dtype or rank.
     """
     canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
@@ -64,19 +64,19 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
 
 
 def _factor(value: object, matrix: Variable) -> TensorVariable:
-    """Return a factor as a variable; a number gets the dtype of the matrix."""
+    """Return a factor as a variable, with the dtype of the matrix for a number."""
     is_number = isinstance(value, int | float)
     factor: TensorVariable = constant(value, dtype=matrix.type.dtype) if is_number else as_tensor_variable(value)
     return factor
 
 
 def has_products(fgraph: FunctionGraph) -> bool:
-    """Return whether a graph has a matrix product that `product_of` could find."""
+    """Return whether a graph may have a result of `product_of`."""
     return any(issubclass(cls, Dot22) for cls in nodes_by_op(fgraph))
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return the output of a Dot22 that `matrix` is or rearranges; None if there is none."""
+    """Return the Dot22 output that `matrix` is or transposes; None if there is none."""
     owner = matrix.owner
     if owner is None:
         return None
@@ -89,7 +89,7 @@ def product_of(matrix: Variable) -> Variable | None:
 
 
 def gemm(addend: Term, product: Term) -> Variable:
-    """Return a Gemm that adds `addend` to `product`, whose axes may be rearranged."""
+    """Return a Gemm that adds `addend` to `product`, which may be transposed."""
     replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
     return replacement[0]
 

@@ -1,6 +1,6 @@
 """Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
-Theano 1.0.5 stores the users of a variable on the variable; only :func:`clients` depends on that.
+Theano 1.0.5 stores the users of a variable on the variable, which only :func:`clients` relies on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OpT = TypeVar("OpT", bound=PureOp)
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return `starts` and all objects reachable from them through `following`, in the order of discovery."""
+    """Return `starts` and everything reachable from them through `following`, in order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:
@@ -45,37 +45,37 @@ def op_of(node: Apply, kind: type[OpT]) -> OpT:
 
 
 def owner_of(var: Variable) -> Apply:
-    """Return the node that computes a variable that is neither an input nor a constant."""
+    """Return the node that computes a variable; it must have one."""
     assert var.owner is not None, var
     return var.owner
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:
-    """Return the ``(node, input index)`` pairs that use `var`; :func:`is_output` detects the graph's outputs.
+    """Return the clients of `var` as ``(node, input index)`` pairs; :func:`is_output` detects graph outputs.
 
-    Inputs that `Function.copy(swap=...)` adds without importing them have none.
+    Inputs that `Function.copy(swap=...)` adds without importing them have no clients.
     """
     return getattr(var, "clients", [])
 
 
 def is_output(client: Apply | str) -> TypeIs[str]:
-    """Return whether a client is the graph's output instead of a node."""
+    """Return whether a client is a graph output instead of a node."""
     return client == "output"
 
 
 def dependencies(node: Apply) -> list[Apply]:
-    """Return the nodes that compute `node`'s inputs (with repeats)."""
+    """Return the nodes that compute `node`'s inputs (with duplicates)."""
     return [var.owner for var in node.inputs if var.owner is not None]
 
 
 def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return the nodes of `fgraph` that use `node`'s outputs (with repeats)."""
+    """Return the nodes of `fgraph` that use `node`'s outputs (with duplicates)."""
     users = [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
     return users  # type: ignore[return-value]  # mypy knows isinstance, which takes longer; the engine asks for each node
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
-    """Remove duplicate stack traces, which rewriters add to replacements such as shared constants."""
+    """Remove duplicate stack traces, which rewriters add to shared constants, for example."""
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
         if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or a trace that is not in a list
@@ -94,9 +94,9 @@ def io_toposort(
     orderings: dict[Apply, list[Apply]] | None = None,
     clients: dict | None = None,
 ) -> list[Apply]:
-    """Return the nodes between `inputs` and `outputs` in the order of Theano's function.
+    """Return the nodes between `inputs` and `outputs`, in the same order as Theano's function.
 
-    Theano's function pushes each operand's node once per user.
+    Theano's function visits each operand's node once per user.
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)
@@ -120,7 +120,7 @@ def io_toposort(
 
 
 def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
-    """Return the inputs and constants of `outputs`, in the order of Theano's ``graph.inputs``; stop at blockers."""
+    """Return the inputs and constants of `outputs`, in the same order as Theano's ``graph.inputs``."""
     seen = set()
     blocked = set(blockers or ())
     todo = list(outputs)
@@ -143,7 +143,7 @@ def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:
 
 
 def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -> list[Apply]:
-    """Return the ancestor nodes of `variables` that are not in `fgraph`, operands first."""
+    """Return the nodes outside `fgraph` that `variables` depend on, operands first."""
     members = fgraph.apply_nodes
     order: list[Apply] = []
     expanded: set[Apply] = set()

@@ -1,8 +1,8 @@
-"""Op equality and hashes, computed once per op object.
+"""Faster op equality and hashes, which are computed once per op object.
 
-While graphs are optimized, each op object gets a number when it is first used; equal ops get the same number, and
-comparing and hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` adds the methods
-that use both tables to the op classes, until the last holder uninstalls them.
+While graphs are optimized, each op object gets a number on first use. Equal ops get the same number, so comparing and
+hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` adds methods that use both tables
+to the op classes, until the last holder uninstalls them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Maps a key that equal ops share to the first op with that key.
+        #: Maps a key of equal ops to the first op with that key.
         self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
-        #: Maps class and props to hash and number, for ops that Theano compares by class and props.
+        #: Maps class and props to hash and number, for ops with Theano's generated methods.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
-        """Give `op` a number, which it shares with all ops that are equal by their class's own ``__eq__``.
+        """Number `op`; all ops that are equal by their class's own ``__eq__`` have the same number.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class OpNumbering:
         return entry
 
     def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
-        # Theano's hash is the hash of this tuple, and Theano's equality compares the two parts.
+        # Theano's hash and equality use the two parts of this tuple.
         key = (type(op), tuple([getattr(op, name) for name in props]))
         known = self._by_props.get(key)
         if known is None:
@@ -67,7 +67,7 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # Unlike equality, a Scan's hash depends on the inner function's mode. Theano merges by equality.
+        # A Scan's hash depends on the inner function's mode, but its equality, by which Theano merges, does not.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -94,7 +94,7 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
 
 
 class _ByProps(metaclass=MetaObject):
-    """Has the methods that Theano gives each class with props."""
+    """A source of the methods that Theano generates for classes with props."""
 
     __props__ = ()
 
@@ -105,7 +105,7 @@ _EQ_BY_PROPS = _ByProps.__eq__.__code__
 
 @functools.cache
 def _props_of(cls: type) -> tuple[str, ...] | None:
-    """Return the attributes that Theano's generated methods compare; None if a class has other methods."""
+    """Return the attributes that Theano's generated methods compare; None for a class with other methods."""
     hashed = _original(cls, "__hash__", _originals_hash)
     equal = _original(cls, "__eq__", _originals_eq)
     if getattr(hashed, "__code__", None) is not _HASH_BY_PROPS or getattr(equal, "__code__", None) is not _EQ_BY_PROPS:
@@ -115,13 +115,13 @@ def _props_of(cls: type) -> tuple[str, ...] | None:
 
 
 def own_hash(cls: type) -> Callable[[Any], int] | None:
-    """Return a class's ``__hash__`` without the tables; None if its ops are unhashable."""
+    """Return a class's own ``__hash__``; None if its ops are unhashable."""
     return _original(cls, "__hash__", _originals_hash)
 
 
 numbers = OpNumbering()
 
-#: Hashes by the id of an immutable op (None until the first look-up), removed before the op dies.
+#: Maps the id of an immutable op to its hash (None until the first look-up); removed before the op dies.
 settled: dict[int, int | None] = {}
 
 
@@ -135,7 +135,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         other_entry = entries.get(id(other))
         if entry is not None and other_entry is not None:
             return entry[2] == other_entry[2]
-        # If a subclass's own __eq__ calls the parent's method, return the parent's answer.
+        # A subclass's own __eq__ may call this method, and needs the base class's answer.
         own: Any = type(self).__eq__
         if type(self) is not type(other) or own is not __eq__:
             return original(self, other)
@@ -152,7 +152,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 
 def _hashes_differ(op: Any, other_op: Any) -> bool:
-    """Return whether the cached hashes of two ops prove that the ops differ."""
+    """Return whether the cached hashes of two ops prove that they differ."""
     op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
     if op_hash is None or other_hash is None or op_hash == other_hash:
         return False
@@ -208,7 +208,7 @@ _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Make all existing op classes use the tables; the methods stay until the last holder uninstalls them."""
+    """Make all existing op classes use the tables until the last holder uninstalls the methods."""
     with _lock:
         if holder in _holders:
             return
@@ -220,7 +220,7 @@ def install(holder: str) -> None:
 
 
 def uninstall(holder: str) -> None:
-    """Remove a holder; removing the last one restores Theano's methods."""
+    """Remove a holder; without holders, restore Theano's methods."""
     with _lock:
         _holders.discard(holder)
         if _holders:
@@ -231,7 +231,7 @@ def uninstall(holder: str) -> None:
 
 
 def cover(cls: type) -> None:
-    """Make an op class that was created after `install`, and its parents, use the tables."""
+    """Make an op class created after `install`, and its base classes, use the tables."""
     with _lock:
         if _holders:
             _cover(base for base in cls.__mro__ if issubclass(base, PureOp))
@@ -245,7 +245,7 @@ def _cover(classes: Iterable[type]) -> None:
 
 
 def quicken(cls: type) -> None:
-    """Make one op class use the tables permanently, even while no holder has installed them."""
+    """Make one op class use the tables permanently, even without holders."""
     for patch in _patches_of(cls):
         patch.install()
 

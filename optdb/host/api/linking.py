@@ -1,4 +1,4 @@
-"""Theano's linker classes and helpers, for replacements of its virtual machine."""
+"""Theano's linker classes and helpers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HAS_C_LOOP = hasattr(vm, "CVM")
 
 
 def has_default_schedule(linker: LocalLinker) -> bool:
-    """Return whether a linker runs nodes in Theano's default order, not in an order that the user has chosen."""
+    """Return whether a linker runs nodes in Theano's default order, not in the user's."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
 
 
@@ -29,6 +29,6 @@ def graph_of(linker: Linker) -> FunctionGraph:
 def as_thunk(
     compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
 ) -> Callable[[], None]:
-    """Return `compute` with the attributes of a thunk that virtual machines read."""
+    """Return `compute` with the attributes that virtual machines read from a thunk."""
     vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
     return compute

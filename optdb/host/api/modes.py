@@ -1,4 +1,4 @@
-"""Modes: how a name or a Mode object selects an optimizer and a linker."""
+"""Modes, which select an optimizer and a linker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 
 def _known_names() -> set[str]:
-    """Return the names of all modes; Theano creates some of them on first use."""
+    """Return the names of all modes, including those that Theano creates on first use."""
     return {"Mode", "DebugMode", "DEBUG_MODE", "NanGuardMode", *predefined_modes}
 
 
@@ -43,7 +43,7 @@ patches = PatchGroup(
 
 
 def provided_parts(mode: Any) -> tuple[Any, Any]:
-    """Return the linker and the optimizer query of `mode`, which is a Mode, a name or None.
+    """Return the linker and the optimizer query of `mode` (a Mode, a name or None).
 
     Raises
     ------
@@ -60,7 +60,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
 
 
 def with_tiers(linker: Any) -> VM_Linker:
-    """Return a copy of a linker, or of the one with a name, whose functions run in Python while C code is built.
+    """Return a copy of a linker, given by object or name, whose functions run in Python while C code is built.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def with_tiers(linker: Any) -> VM_Linker:
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
-    """From now on, enter `scope()` around the compilation of each function whose mode is an instance of `kind`.
+    """Enter `scope()` around each later compilation of a function whose mode is an instance of `kind`.
 
     This includes inner functions, copies and unpickled functions. The context may install patches on `FunctionMaker`.
     """
@@ -95,7 +95,7 @@ def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[
                 running.inside = True
                 try:
                     with scope():
-                        # Look the method up on the class again, because the scope's patches are above this one.
+                        # Look the method up again, because the scope's patches are above this one.
                         return getattr(FunctionMaker, name)(self, *args, **kwargs)
                 finally:
                     running.inside = False

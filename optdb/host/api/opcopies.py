@@ -1,4 +1,4 @@
-"""Copies of ops that are made in order to be changed, and functions of Theano that make such copies."""
+"""Copies of ops for modification, and Theano's functions that make such copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.api.patching import Patch
 
 
 def has_own_reduction(op: PureOp) -> bool:
-    """Return whether the class of `op` defines ``__reduce__``; unpickling may then return `op` itself."""
+    """Return whether the class of `op` defines ``__reduce__``, with which unpickling may return `op` itself."""
     return type(op).__reduce__ is not object.__reduce__
 
 
@@ -25,7 +25,7 @@ def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
 
 
 def copy_to_change(op: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Return another object with the state of `op`, or with a deep copy of the state if a memo is given."""
+    """Return a new object with the state of `op`, or with a deep copy of the state if a memo is given."""
     reduction: Any = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
     make, args = reduction[:2]
     state = reduction[2] if len(reduction) > 2 else None
@@ -45,5 +45,5 @@ def _copy(value: Any) -> Any:
 
 
 def derived_op_patches() -> list[Patch]:
-    """Return the patches of modules that copy an op to change the copy, such as ``make_node`` of reductions."""
+    """Return patches for functions that copy an op to change it, such as ``make_node`` of reductions."""
     return [Patch(elemwise, "copy", _copy, "reductions copy their op to change the copy")]

@@ -1,4 +1,4 @@
-"""The host's ops that have counterparts on a device, and those that stay on the host, by name."""
+"""The host's ops, by name: ops with device counterparts, and ops that stay on the host."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ from theano.tensor.subtensor import (
 )
 from theano.tensor.type_other import SliceType
 
-#: LAPACK linear algebra. These ops have no C code, and change none of their inputs.
+#: LAPACK's linear algebra; these ops have no C code and overwrite no inputs.
 LINEAR_ALGEBRA = (
     *(VectorAllocDiag, Cholesky, CholeskyGrad, Det, Eig, Eigh, EighGrad, Eigvalsh, EigvalshGrad, Expm, ExpmGrad),
     *(MatrixInverse, MatrixPinv, QRFull, QRIncomplete, SVD, Solve, TensorInv, TensorSolve, lstsq),
@@ -111,6 +111,6 @@ LINEAR_ALGEBRA = (
 
 
 def disconnected() -> Variable:
-    """Return the gradient for an input that no element of the result depends on."""
+    """Return the gradient of an input that does not affect the result."""
     gradient: Variable = DisconnectedType()()
     return gradient

@@ -1,7 +1,7 @@
-"""Patches of the host's attributes, installed while a part of optdb is on, each with a reason and a way to undo it.
+"""Patches of the host's attributes, each with a reason and a way to undo it.
 
-The patches on one attribute form a stack: removing one from the middle reinstalls those above it on the value below.
-``python -m optdb doctor --patches`` prints all `groups`.
+The patches on one attribute form a stack. After a patch in the middle is removed, the patches above it are applied
+again to the value below. ``python -m optdb doctor --patches`` prints all `groups`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Patch:
     name : str
         The attribute, which may be inherited.
     value : object
-        The attribute's value while the patch is installed and is the topmost one.
+        The attribute's value while the patch is the topmost one.
     reason : str
-        Why Theano's own value is unsuitable, as half a sentence.
+        Why Theano's own value is unsuitable, as a clause.
     """
 
     def __init__(self, owner: Any, name: str, value: Any, reason: str) -> None:
@@ -40,11 +40,11 @@ class Patch:
         self.installed = False
 
     def over(self, beneath: Any) -> Any:
-        """Return the new value of the attribute, given the value `beneath` this patch."""
+        """Return the attribute's new value, given the value `beneath` this patch."""
         return self.value
 
     def install(self) -> None:
-        """Set the value on top of other patches; installing the patch again has no effect."""
+        """Set the value on top of other patches, unless the patch is installed."""
         with _lock:
             if self.installed:
                 return
@@ -52,7 +52,7 @@ class Patch:
             self.installed = True
 
     def uninstall(self) -> None:
-        """Remove the value; patches that were installed before or after this one remain."""
+        """Remove the value; earlier and later patches remain."""
         with _lock:
             if not self.installed:
                 return
@@ -61,7 +61,7 @@ class Patch:
 
 
 class Wrapper(Patch):
-    """A patch whose value is `wrap` of the value below it; `wrap` is called again when a patch below is removed."""
+    """A patch that wraps the value below it, again whenever a patch below is removed."""
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
         super().__init__(owner, name, wrap, reason)
@@ -72,7 +72,7 @@ class Wrapper(Patch):
 
 
 def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a function for `Wrapper` that makes calls of a wrapped function call `function` with it instead."""
+    """Return a `wrap` for `Wrapper`, with which a call passes the wrapped function and the arguments to `function`."""
 
     def wrap(wrapped: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(wrapped)
@@ -85,7 +85,7 @@ def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Calla
 
 
 class _Stack:
-    """The patches on one attribute, lowest first, each with the value beneath it and its own value."""
+    """The patches on one attribute, the lowest first, each with the value beneath it and its own value."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner = owner  # kept alive: stacks are found by the owner's id
@@ -132,11 +132,11 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Return whether the attribute's value is the original one or was set by this stack."""
+        """Return whether the attribute's value is the original one or from this stack."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Treat a value that other code has set as the host's own, because it may call the value beneath it."""
+        """Treat a value that other code has set as the host's own."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()
@@ -198,13 +198,13 @@ _groups: list[PatchGroup] = []
 
 
 def groups() -> list[PatchGroup]:
-    """Return the groups of all imported modules, by title."""
+    """Return all groups, by title."""
     return sorted(_groups, key=lambda group: group.title)
 
 
 @contextmanager
 def applied(*patches: Patch) -> Iterator[None]:
-    """Install patches for the duration of a block."""
+    """Install patches within a block."""
     for patch in patches:
         patch.install()
     try:
@@ -215,7 +215,7 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """The result of turning a feature on; as a context manager, it calls `turn_off` at exit, unless `was_on`."""
+    """The result of turning a feature on. As a context manager, it calls `turn_off` at exit, unless `was_on`."""
 
     def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:
         self._turn_off = turn_off

@@ -1,4 +1,4 @@
-"""The results of node rewriters, converted to one form for all hosts, and the names and facts of rewriters."""
+"""The results of node rewriters in one form for all hosts, and the names and facts of rewriters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 
 
 def name_of(rewriter: Any) -> str:
-    """Return the name that the host shows for a rewriter or a database."""
+    """Return the host's name for a rewriter or a database."""
     return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
 
 
@@ -17,16 +17,16 @@ Refusals = tuple[bool | None, ...]
 
 
 class Facts(NamedTuple):
-    """Facts about a node rewriter that avoid futile attempts.
+    """Facts about a node rewriter that let the engine skip futile attempts.
 
     Attributes
     ----------
     tracks : callable, or None
-        Returns whether the rewriter may apply to nodes of an op that it declares to track.
+        Returns whether the rewriter may apply to nodes of an op that it tracks.
     guard : callable, or None
         Returns whether the rewriter may apply to a node.
     lasting : tuple, or callable that returns a tuple
-        Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
+        The refusals, among ``None`` and ``False``, that last until an ancestor of the node changes.
     before : object, or None
         Another rewriter, which is tried after this one.
     """
@@ -37,30 +37,30 @@ class Facts(NamedTuple):
     before: Any = None
 
     def may_apply(self, op: Any) -> bool:
-        """Return whether the rewriter, which declares that it tracks `op`, may apply to a node with this op."""
+        """Return whether the rewriter may apply to a node of `op`, which it tracks."""
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:
-        """Return the refusals that last, given the host's current simplifiers."""
+        """Return the refusals that last."""
         return self.lasting() if callable(self.lasting) else self.lasting
 
 
 class BadReplacement(TypeError, ValueError):
-    """A rewriter returned an invalid replacement for its node's outputs."""
+    """Raised if a rewriter returns an invalid replacement for a node's outputs."""
 
 
 def replacement_pairs(
     fgraph: FunctionGraph, rewriter: Any, node: Apply, replacements: Any
 ) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
-    """Convert a rewriter's result to pairs of variables, and a list of nodes and variables that must be gone.
+    """Convert a rewriter's result to pairs of variables, and a list of nodes and variables to remove.
 
-    The result has new variables for ``node.outputs``, where None means an output without users, or is a dict from old
-    to new variables, whose key ``'remove'`` may have the list.
+    The result is a list of new variables for ``node.outputs``, with None for outputs without users, or a dict from old
+    to new variables, which may contain the list under the key ``'remove'``.
 
     Raises
     ------
     BadReplacement
-        If the result has the wrong type or length, or drops a variable that is used.
+        If the result has the wrong type or length, or drops a used variable.
     """
     old_vars: Sequence[Variable] = node.outputs
     remove: Sequence[Any] = ()

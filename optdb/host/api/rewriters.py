@@ -1,6 +1,6 @@
-"""Rewriters: Theano's, and plain functions with the newer signature ``(fgraph, node)``.
+"""Theano's rewriters, and rewriters made from plain functions with the newer signature ``(fgraph, node)``.
 
-A *node rewriter* (LocalOptimizer) offers replacements for a node's outputs; a *graph rewriter* (Optimizer) changes a
+A *node rewriter* (LocalOptimizer) returns replacements for a node's outputs; a *graph rewriter* (Optimizer) changes a
 whole graph.
 """
 
@@ -40,19 +40,19 @@ class FunctionNodeRewriter(LocalOptimizer):
     Parameters
     ----------
     function : callable
-        Returns the replacements of ``node.outputs`` (a list of Variables, or a dict from old Variables to new ones), or
+        Returns the replacements for ``node.outputs`` (a list of Variables, or a dict from old to new Variables), or
         None or False if it does not apply.
     tracks : sequence of Op classes or Op instances, optional
-        The ops whose nodes `function` is called for; None for all ops.
+        The ops to call `function` for; None for all ops.
     requirements : sequence of callables
         Called with the FunctionGraph before rewriting, to attach features.
 
     Raises
     ------
     TypeError
-        If `function` cannot be called with ``(fgraph, node)``, or `tracks` is not a list.
+        If `function` does not take ``(fgraph, node)``, or if `tracks` is not a list.
     ValueError
-        If `tracks` is empty, or holds a scalar op or something other than an op.
+        If `tracks` is empty, or contains a scalar op or something that is not an op.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Rewrite a node for Theano, whose one-pass optimizers offer nodes of all ops."""
+        """Rewrite a node for Theano, unless the function does not track its op."""
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
         return self.rewrite(node.fgraph, node)
@@ -90,20 +90,20 @@ class FunctionNodeRewriter(LocalOptimizer):
 
 
 class GraphRewriter(Optimizer):
-    """A rewriter that changes a whole graph for a device with :func:`replace_all`; subclasses define `rewrite`."""
+    """A rewriter that changes a whole device graph with :func:`replace_all`; subclasses define `rewrite`."""
 
     def rewrite(self, fgraph: FunctionGraph) -> Any:
-        """Change a graph; new variables get no test values, because device variables cannot have them.
+        """Change a graph. New variables get no test values, because device variables cannot have any.
 
         Parameters
         ----------
         fgraph : FunctionGraph
-            The graph, which has Theano's feature that reverts invalid replacements.
+            The graph, which has Theano's ReplaceValidate feature.
 
         Returns
         -------
         object
-            What Theano's ``profile_optimizer`` records, if anything.
+            The profile that Theano's ``profile_optimizer`` records, or None.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define rewrite(fgraph)")
 
@@ -113,7 +113,7 @@ class GraphRewriter(Optimizer):
         Parameters
         ----------
         fgraph : FunctionGraph
-            The graph, to which Theano's feature is attached.
+            The graph.
         """
         fgraph.attach_feature(ReplaceValidate())
 
@@ -134,7 +134,7 @@ class GraphRewriter(Optimizer):
         return self.rewrite(fgraph)
 
     def replace(self, fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]]) -> None:
-        """Replace the first variable of each pair by the second, as `replace_all` does; the reason is the rewriter.
+        """Call `replace_all` with the rewriter as the reason.
 
         Parameters
         ----------
@@ -147,12 +147,12 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace the first variable of each pair by the second, all at once; copy stack traces.
+    """Replace the first variable of each pair by the second, all at once, and copy stack traces.
 
     Raises
     ------
     InconsistencyError
-        If that makes the graph invalid. The graph is then unchanged.
+        If the new graph would be invalid. The graph is then unchanged.
     """
     if not pairs:
         return
@@ -162,7 +162,7 @@ def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]
 
 
 def rebuild(node: Apply, inputs: list[Variable]) -> Apply:
-    """Return a copy of `node` with other inputs of the same types; `node` itself if the inputs are the same."""
+    """Return a copy of `node` with other inputs of the same types; `node` itself if they are its own."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return node.clone_with_new_inputs(inputs)
@@ -197,7 +197,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def scalar_op_fault(track: Any) -> str | None:
-    """Return the reason why no node of a graph has a tracked scalar op or class, and the cure; None for other ops."""
+    """Return why no node can have a tracked scalar op or class, and the cure; None for other ops."""
     if isinstance(track, ScalarOp):
         shown, instead = str(track), [f"tt.{name}" for name in _elemwise_names(track)[:1]]
     elif isinstance(track, type) and issubclass(track, ScalarOp):
@@ -219,7 +219,7 @@ def _elemwise_names(scalar_op: ScalarOp) -> list[str]:
 
 
 def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
-    """Return a rewriter's transformation as a function of a node, whatever the signature of the rewriter."""
+    """Return a rewriter's transformation as a function of a node."""
     if isinstance(rewriter, FunctionNodeRewriter):
         rewrite = rewriter.rewrite
         return lambda node: rewrite(node.fgraph, node)
@@ -229,7 +229,7 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
     """Return the tracks of a rewriter or a group; None if it may apply to ops that it does not track.
 
-    Theano's passes do not use tracks, so only those of Theano's own functions are trusted.
+    Only Theano's own functions are trusted, since Theano's passes ignore tracks.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []
@@ -243,5 +243,5 @@ def trusted_tracks(rewriter: Any) -> list[Any] | None:
 
 
 def report_failure(error: Exception, navigator: Any, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-    """Log, raise, ignore or debug a rewriter's failure, as ``config.on_opt_error`` says."""
+    """Handle a rewriter's failure according to ``config.on_opt_error``."""
     NavigatorOptimizer.warn(error, navigator, pairs, rewriter, node)

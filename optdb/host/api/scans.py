@@ -1,8 +1,8 @@
 """Shares equal Scan ops.
 
-Scan lacks Theano's metaclass, so ``__new__`` returns the shared op, and the ``__init__`` that follows does nothing. A
-Scan also keeps the function of its loop, with its storage, in an attribute. The thunks of each graph therefore get
-their own copy of the op; the shared op keeps the last compiled function.
+Scan lacks Theano's metaclass, so ``__new__`` returns the shared op, and ``__init__`` then does nothing. A Scan stores
+the function of its loop, with storage, in an attribute. The thunks of each graph therefore use a copy of the op; the
+shared op keeps the last compiled function.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from optdb.host.api.patching import Patch, PatchGroup, Wrapper, around
 _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
 
-#: Takes a new Scan and returns the shared Scan that is equal to it; None while Scans are not shared.
+#: Maps a new Scan to the equal shared Scan; None while Scans are not shared.
 _share: Callable[[PureOp], PureOp] | None = None
 
 
 def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
-    """Return an uninitialized Scan, or a shared one that is initialized."""
+    """Return an uninitialized Scan or a shared, initialized one."""
     op = object.__new__(cls)
-    # Copying and unpickling pass no arguments; subclasses have their own constructors.
+    # Copying and unpickling pass no arguments, and subclasses have their own constructors.
     if _share is None or cls is not Scan or not (args or kwargs):
         return op
     _stock_init(op, *args, **kwargs)
@@ -41,7 +41,7 @@ def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
         _stock_init(self, *args, **kwargs)
 
 
-#: Maps each graph to a dict from the id of an op in the graph to the copy that the graph's thunks use.
+#: Maps a graph to a dict from the ids of its ops to the copies that its thunks use.
 _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
@@ -65,13 +65,13 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these may be one object. Making the thunk removes elements one by one, and would fail.
+    # Two of these may be the same object, from which making the thunk removes elements twice, and fails.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
 
 def inner_function(node: Apply) -> Any:
-    """Return the function that runs the loop of a node whose thunk has been made, in the node's graph."""
+    """Return the function that runs a node's loop; the node must have a thunk."""
     fgraph = getattr(node, "fgraph", None)
     scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
     op: Any = scan_copy or node.op
@@ -79,9 +79,9 @@ def inner_function(node: Apply) -> Any:
 
 
 def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
-    """Return a thunk that runs the loop of a node in Python, with `function` instead of the op's function.
+    """Return a thunk that runs a node's loop in Python, with `function` instead of the op's function.
 
-    `function` has the attributes of ``theano.Function`` that a Scan uses.
+    `function` needs the attributes of ``theano.Function`` that a Scan uses.
     """
     assert isinstance(node.op, Scan)
     scan_copy = _unshared(node.op)
@@ -89,7 +89,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# It stays installed: CPython would not use a restored object.__new__, and rejects arguments.
+# It stays installed, because CPython does not use a restored object.__new__ and would reject arguments.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",
@@ -108,7 +108,7 @@ _patches = PatchGroup(
 
 
 def install(share: Callable[[PureOp], PureOp]) -> None:
-    """Replace each new Scan by the result of `share`."""
+    """Return the result of `share` for each new Scan."""
     global _share
     _share = share
     _constructor.install()
@@ -116,7 +116,7 @@ def install(share: Callable[[PureOp], PureOp]) -> None:
 
 
 def uninstall() -> None:
-    """Make each construction create a new Scan again."""
+    """Create a new Scan in each construction again."""
     global _share
     _share = None
     _patches.uninstall()

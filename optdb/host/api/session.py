@@ -1,6 +1,6 @@
-"""Sessions: the settings and patches that are in force while the engine optimizes a graph.
+"""Sessions, in which settings and patches are active while the engine optimizes a graph.
 
-Sessions nest and may run in several threads: the first one sets things up, and the last one restores them.
+Sessions nest and may run in several threads: the first one installs the patches, and the last one removes them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _patches = PatchGroup(
 
 
 def install_during_sessions(*patches: Patch) -> None:
-    """Make `patches` active during each session, from the next one on."""
+    """Install `patches` during each later session."""
     with _lock:
         _patches.patches.extend(patches)
 
 
 def prepare() -> None:
-    """Install the patches that persist between sessions; without this call, the first session installs them."""
+    """Install the patches that persist between sessions, before the first session does."""
     with _lock:
         identity.install("enabled")
 
@@ -55,7 +55,7 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # They stay installed, and call Theano's own methods: a thousand methods take too long to install each time.
+    # A thousand methods take too long to install in each session, so they stay; between sessions, they call Theano's.
     identity.install("engine")
     _patches.install()
 

@@ -1,7 +1,7 @@
-"""Pickles and deep copies of graphs, with a recursion depth that does not grow with the graph.
+"""Pickles and deep-copies graphs with a recursion depth that does not grow with the graph.
 
-Theano pickles a variable together with its clients, and reaches the recursion limit at some 150 nodes. Here nodes are
-pickled in topological order, and clients after all nodes.
+Theano pickles a variable together with its clients, and reaches the recursion limit at about 150 nodes. This module
+pickles nodes in topological order, and clients after all nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pickle_in_order(fgraph: FunctionGraph) -> None:
 
 
 class _NodesInOrder:
-    """A graph's first feature, which makes pickle process the nodes before all objects that refer to them."""
+    """A graph's first feature, which makes pickle process the nodes before other objects that refer to them."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self._fgraph = fgraph
@@ -63,5 +63,5 @@ _patches = PatchGroup(
     "nothing",
     [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph")],
 )
-# On import, because unpickling a graph imports only this module, and the graph may be pickled again.
+# Install on import: unpickling a graph imports only this module, and the graph may be pickled again.
 _patches.install()

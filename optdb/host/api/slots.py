@@ -1,4 +1,4 @@
-"""Which inputs a node overwrites, and which inputs its outputs are views of, for all hosts."""
+"""The inputs that a node overwrites, and the inputs that its outputs are views of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def destroyed_slots(node: Apply) -> list[int]:
     Raises
     ------
     NotImplementedError
-        If an output overwrites several inputs, as in the host.
+        If an output overwrites several inputs.
     """
     destroy_map = getattr(node.op, "destroy_map", None)
     if not destroy_map:
@@ -22,12 +22,12 @@ def destroyed_slots(node: Apply) -> list[int]:
 
 
 def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return each output that is a view, with the index of the input that it views.
+    """Return each output that is a view, with the index of the viewed input.
 
     Raises
     ------
     NotImplementedError
-        If an output is a view of several inputs, as in the host.
+        If an output is a view of several inputs.
     """
     view_map = getattr(node.op, "view_map", None)
     if not view_map:

@@ -1,4 +1,4 @@
-"""The tensor ops and helpers that optdb's own rewriters use, by name."""
+"""The tensor ops and helpers that optdb's own rewriters use."""
 
 from theano.gof.opt import copy_stack_trace
 from theano.tensor import NotScalarConstantError, add, constant, discrete_dtypes, mul, pow, sqr, sub, true_div

@@ -1,7 +1,7 @@
 """Theano's test values (``config.compute_test_value``), disabled while optdb builds or rewrites a graph.
 
-With test values on, as PyMC3 turns them, Theano computes every new node from example values, and warns or raises if an
-input has none.
+With test values on, as in PyMC3, Theano computes every new node from example values, and warns or raises if an input
+has none.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def without_test_values() -> _GeneratorContextManager[None]:
-    """Keep test values off while any thread is in the block; the last thread to exit restores the user's setting."""
+    """Turn test values off while any thread is in the block; the last thread restores the user's setting."""
     return _off.held()
 
 
 def optimizer_test_values() -> AbstractContextManager[None]:
-    """Apply ``config.compute_test_value_opt`` in the block, unless `without_test_values` is in force."""
+    """Apply ``config.compute_test_value_opt`` in the block, except within `without_test_values`."""
     if _off.is_held:
         return nullcontext()
     value = config.compute_test_value_opt
@@ -32,14 +32,14 @@ def optimizer_test_values() -> AbstractContextManager[None]:
 
 
 def shape_test_values() -> AbstractContextManager[None]:
-    """Compute test values of shapes as `optimizer_test_values` does, but accept inputs without test values."""
+    """Like `optimizer_test_values`, but accept inputs without test values."""
     if _off.is_held or config.compute_test_value_opt == "off":
         return optimizer_test_values()
     return change_flags(compute_test_value="ignore")
 
 
 def optional_test_values() -> AbstractContextManager[None]:
-    """Compute a new node's test value only if all inputs have test values."""
+    """Compute a new node's test value only if all its inputs have test values."""
     if config.compute_test_value in ("off", "ignore"):
         return nullcontext()
     return change_flags(compute_test_value="ignore")

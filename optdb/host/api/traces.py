@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that made a variable, as recorded by Theano."""
+"""Finds the line of the user's code that created a variable, which Theano records."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FAR = 1000
 
 
 def source_location(var: Variable) -> tuple[str, str]:
-    """Return the user's line that made a variable, and its call stack; both are empty if unknown.
+    """Return the user's line that created a variable, and its call stack; both are empty if unknown.
 
-    If a rewriter has dropped the line, it is the nearest ancestor's, as ``after train.py:11: h = x.dot(w)``.
+    If a rewriter has dropped the line, return the nearest ancestor's, as ``after train.py:11: h = x.dot(w)``.
     """
     nearest = _nearest(var)
     if nearest is None:
@@ -28,7 +28,7 @@ def source_location(var: Variable) -> tuple[str, str]:
 
 
 def _nearest(var: Variable) -> Variable | None:
-    """Return `var`, or its nearest ancestor, whose line is known; None if there is none."""
+    """Return `var` or its nearest ancestor with a known line; None if there is none."""
     seen = {var}
     todo = deque(seen)
     while todo and len(seen) < _FAR:
@@ -42,19 +42,19 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Copy the stack trace of `old` to its replacement `new`, whose trace would otherwise name a line of optdb."""
+    """Copy the stack trace of `old` to its replacement `new`, to name the user's line instead of optdb's."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace
 
 
 def creation_trace(var: Variable) -> str:
-    """Return the call stack that made a variable, line by line; empty if unknown."""
+    """Return the call stack that created a variable, line by line; empty if unknown."""
     return get_variable_trace_string(var).strip() if user_line(var) else ""
 
 
 def user_line(var: Variable) -> str:
-    """Return the line that made a variable, as ``train.py:12: loss = x.sum()``; empty if unknown."""
+    """Return the line that created a variable, as ``train.py:12: loss = x.sum()``; empty if unknown."""
     for trace in _traces(getattr(var.tag, "trace", None)):
         for file, line, _, text in reversed(trace):
             if not str(file).startswith(_INSIDE):

@@ -1,7 +1,7 @@
-"""Arguments that the user's ops overwrite (``theano.function(..., accept_inplace=True)``).
+"""Arguments that in-place ops of the user overwrite (``theano.function(..., accept_inplace=True)``).
 
-Such an op writes into the caller's array, as the user wants; an optimizer's in-place ops leave undefined contents. The
-inputs are marked before a graph is optimized, and a device leaves nodes that overwrite them to the host.
+Such an op must write to the caller's array, while in-place ops of an optimizer leave undefined contents in arrays. The
+inputs are marked before a graph is optimized, and nodes that overwrite them stay on the host.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MARK = "optdb_overwritten_by_user"
 
 
 def is_overwritten_by_user(var: Variable) -> bool:
-    """Return whether an input is marked: the user's op overwrote it before the graph was optimized."""
+    """Return whether an input is marked, because a user's op overwrites it."""
     return getattr(var.tag, _MARK, False)
 
 
 def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Mark the inputs of an optimized graph that only the user's ops can overwrite: neither mutable nor updated."""
+    """Mark the overwritten inputs of an optimized graph that are neither mutable nor updated."""
     for var, spec in zip(fgraph.inputs, specs):
         protected = not getattr(spec, "mutable", True) and spec.update is None
         if protected and nodes_in_place(fgraph, var):
@@ -34,7 +34,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite an input's memory, or compute the overwritten views."""
+    """Return the nodes that overwrite an input's memory or compute the overwritten views."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
@@ -71,14 +71,14 @@ def _destroy_map(node: Apply) -> dict[int, list[int]]:
 
 
 class _MarkInputs:
-    """A feature that marks the inputs of a graph on creation, and then detaches itself."""
+    """A feature that marks the inputs of a new graph, and then detaches itself."""
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         """Mark the inputs; raise AlreadyThere, so that Theano does not keep the feature."""
         if hasattr(fgraph, "destroy_handler"):
             updated = set((fgraph.update_mapping or {}).values())
             for number, var in enumerate(fgraph.inputs):
-                # The user wants the update of a shared variable, whether the host or a device computes it.
+                # A shared variable's update may run on the host or on a device.
                 is_next = number in updated and isinstance(var, SharedVariable)
                 if not is_next and nodes_in_place(fgraph, var):
                     setattr(var.tag, _MARK, True)

@@ -1,4 +1,4 @@
-"""Base classes and hooks for a new kind of variable: types, shared variables, transfers."""
+"""Base classes and hooks for new kinds of variables: types, shared variables, transfers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def is_host_array(var: Variable) -> bool:
 def add_transfer(
     move: Callable[[Variable, Hashable], Variable | None], unknown: Callable[[Hashable], Exception]
 ) -> Callable[[Variable, Hashable], Variable | None]:
-    """Make ``variable.transfer(target)`` support another device; return the function that was added.
+    """Make ``variable.transfer(target)`` support another device; return the added function.
 
-    `move` returns None for targets that are not its own; `unknown` makes the error for a target that no device knows.
+    `move` returns None for targets of other devices. `unknown` creates the error for an unknown target.
     """
 
     def ask(var: Any, target: Hashable) -> Variable:
@@ -41,5 +41,5 @@ def add_transfer(
 
 
 def constant_slice(value: slice) -> Constant:
-    """Return a slice of integers as an input for indexing ops."""
+    """Return a slice of integers as an input of indexing ops."""
     return SliceConstant(slicetype, value)

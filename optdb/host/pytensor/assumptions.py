@@ -1,7 +1,7 @@
-"""A faster version of PyTensor's inference about matrices (diagonal, symmetric and so on).
+"""Faster inference of PyTensor's assumptions about matrices (diagonal, symmetric and so on).
 
-Facts are stored by assumption, the rules of an op are looked up once, and operands are inferred only if a rule reads
-them.
+Facts are stored by assumption, rules are looked up once per op class, and facts about operands are inferred only if a
+rule reads them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Rules:
         return found
 
     def of_client(self, op_class: type) -> Any:
-        """Return the rule by which a client determines a fact about its input, if there is one."""
+        """Return the rule with which a client implies a fact about its input, if there is one."""
         if op_class not in self._of_client:
             registered = (CLIENT_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
             self._of_client[op_class] = next((rule for rule in registered if rule is not None), None)
@@ -80,7 +80,7 @@ def _renew_rules() -> None:
 
 
 class _Facts:
-    """What is known about variables for one assumption: states, and variables for which the rules infer nothing."""
+    """The facts for one assumption: states of variables, and variables for which the rules infer nothing."""
 
     __slots__ = ("known", "rules", "unknown")
 
@@ -92,7 +92,7 @@ class _Facts:
 
 
 class LeanAssumptions(AssumptionFeature):
-    """PyTensor's AssumptionFeature, made faster; its answers are the same."""
+    """A faster AssumptionFeature with the same answers."""
 
     fgraph: Any
 
@@ -127,12 +127,12 @@ class LeanAssumptions(AssumptionFeature):
         self._stale.difference_update(node.outputs)
 
     def get(self, var: Variable, key: AssumptionKey) -> FactState:
-        """Return what is known about a variable.
+        """Return the fact about a variable.
 
         Raises
         ------
         ConflictingAssumptionsError
-            If one rule infers that the fact is true, and another that it is false.
+            If one rule infers True and another False.
         """
         facts = self._facts_of(key)
         if var not in facts.known:
@@ -164,7 +164,7 @@ class LeanAssumptions(AssumptionFeature):
         self._stale = set()
 
     def _state(self, facts: _Facts, var: Variable) -> FactState:
-        """Return a fact, if nothing in the graph has changed since unknown states were dropped."""
+        """Return a fact; unknown states must have been dropped since the last change of the graph."""
         state = facts.known.get(var)
         if state is None:
             if var in facts.unknown:
@@ -175,7 +175,7 @@ class LeanAssumptions(AssumptionFeature):
         return state
 
     def _infer_from_inputs_on(self, facts: _Facts, var: Variable) -> FactState:
-        """Infer a fact, but first infer the facts about operands that it depends on."""
+        """Infer a fact after the facts about operands that it depends on."""
         known, unknown, rules_of = facts.known, facts.unknown, facts.rules.of_op
         todo = [var]
         while todo:
@@ -199,7 +199,7 @@ class LeanAssumptions(AssumptionFeature):
         return known.get(var, UNKNOWN)
 
     def _infer(self, facts: _Facts, var: Variable, node: Apply | None, rules: list[Any]) -> FactState:
-        """Infer a fact whose operands' facts are known."""
+        """Infer a fact from known facts about operands."""
         of_key = facts.rules
         state = UNKNOWN
         if node is not None:

@@ -1,7 +1,7 @@
-"""Faster versions of PyTensor's inference about constants: values of constant expressions, and static shapes.
+"""Faster inference of PyTensor's constant values and static shapes.
 
-Both nearly always end with "unknown", after walking a graph or rewriting a copy of it. The common unknown cases are
-recognized first.
+Both nearly always find nothing, after walking a graph or rewriting a copy of it. This module recognizes the common
+unknown cases first.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MOST_OPS = 100_000
 
 
 class CachedByOp(Generic[T]):
-    """The values of a function of ops, computed once for each op object, because hashing an op takes long."""
+    """A function of ops that is computed once for each op object, because hashing ops is slow."""
 
     __slots__ = ("_compute", "known")
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
-        #: Ids are not reused, because the ops are kept alive.
+        #: Keeps the ops alive, so that ids are not reused.
         self.known: dict[int, tuple[Any, T]] = {}
 
     def __call__(self, op: Any) -> T:
@@ -51,7 +51,7 @@ class CachedByOp(Generic[T]):
 
 
 _DEPTH = 10
-#: Products have few operands. The first operand of a long sum is mostly a product, which is not constant.
+#: The maximum number of operands that are examined: products have few, and long sums mostly begin with a product.
 _FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
@@ -81,12 +81,12 @@ def _is_constant_class(variable_class: type) -> bool:
 
 
 def may_be_constant(var: Variable) -> bool:
-    """Return whether ``get_underlying_scalar_constant_value`` may find a value; False is certain."""
+    """Return False only if ``get_underlying_scalar_constant_value`` cannot find a value."""
     return _may_be_constant(var, _DEPTH)
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Return whether PyTensor may find a value for `var` at most `depth` nodes deep; False is certain."""
+    """Return False only if PyTensor cannot find a value for `var`, at most `depth` nodes deep."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)
@@ -129,13 +129,13 @@ def _where_a_value_may_be(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_one_number(data: Any) -> bool:
-    """Return whether an array has one element, a finite number that a Python number represents exactly."""
+    """Return whether an array has one element, which is finite and an exact Python number."""
     if data.size != 1 or data.dtype.kind not in "biuf" or data.dtype.itemsize > _LARGEST_NUMBER:
         return False
     return math.isfinite(data.item())
 
 
-#: The largest item size, in bytes, of dtypes whose numbers can be converted to Python numbers exactly.
+#: The largest item size, in bytes, of dtypes with an exact conversion to Python numbers.
 _LARGEST_NUMBER = 8
 
 
@@ -181,7 +181,7 @@ _UNDECIDED = object()
 
 
 def _known_length(length: Any) -> Any:
-    """Return the value of an element of a shape, or None if PyTensor certainly cannot infer it."""
+    """Return the value of a shape's element; None if PyTensor cannot infer it."""
     if isinstance(length, int):
         return length
     if isinstance(length, Constant):
@@ -209,7 +209,7 @@ def _axis_read(length: Variable) -> tuple[Variable, int] | None:
 
 
 class _LengthsOfTypes:
-    """Lengths of axes that follow from the static type of a variable, or of operands with the same shape."""
+    """Axis lengths that follow from the static types of a variable and of operands with the same shape."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Variable, int], Any] = {}
@@ -229,7 +229,7 @@ class _LengthsOfTypes:
                 continue
             found[at] = None
             if at[0].type.shape[at[1]] is not None:
-                # PyTensor may infer more than the types imply if an operand's length is known.
+                # If an operand's length is known, PyTensor may infer more than the types imply.
                 return _UNDECIDED
             operands = _axes_of_operands(*at)
             if operands is None:
@@ -239,7 +239,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the operands' axes that determine the length of an axis of `var`; None if its op is not known."""
+    """Return the operands' axes that determine the length of an axis; None for unknown ops."""
     node = var.owner
     if node is None:
         return []

@@ -1,7 +1,7 @@
-"""PyTensor's algebra of long sums and products, made faster by a guard for ``local_greedy_distributor``.
+"""A guard for PyTensor's ``local_greedy_distributor``, which makes long sums and products faster to rewrite.
 
-PyTensor distributes a factor over the terms of a sum, simplifies them all, and drops the result unless it saves
-operations. The guard counts how many operations simplifying can save at most, term by term.
+PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless that saves
+operations. The guard counts, term by term, how many operations simplifying can save at most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
-#: If constants are closer to 1 than this, their product may round to 1; if they are smaller, it may round to 0.
+#: The product of constants may round to 1 if they are this close to 1, and to 0 if they are smaller than this.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -31,7 +31,7 @@ Term = tuple[list[Variable], list[Variable]]
 def may_save(
     terms: Sequence[Term], factors: list[Variable], divisors: list[Variable], out_type: Any, least: float = 0
 ) -> bool:
-    """Return whether distributing `factors` and `divisors` over terms may save more than `least` operations."""
+    """Return whether distributing factors and divisors over terms may save more than `least` operations."""
     if not _is_guarded(out_type):
         return True
     added = len(factors) + _DIVISION * len(divisors)
@@ -40,7 +40,7 @@ def may_save(
 
 
 def _is_guarded(out_type: Any) -> bool:
-    """Return whether PyTensor's simplification of products is known for a type."""
+    """Return whether this module knows how PyTensor simplifies products of a type."""
     return out_type.dtype in ("float32", "float64") and _has_known_simplifiers(rewriting.local_mul_canonizer)
 
 
@@ -54,7 +54,7 @@ def _is_absolute(var: Variable) -> bool:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
-    """Return the maximum number of operations that PyTensor saves when it simplifies a quotient of products."""
+    """Return the maximum number of operations saved by simplifying a quotient of products."""
     saved = 0.0
     above = list(map(float, _numbers(num)))
     below = list(map(float, _numbers(denum)))
@@ -77,7 +77,7 @@ def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
 
 
 def _numbers(variables: list[Variable]) -> list[Any]:
-    """Return the values of those `variables` that are constants with a single value."""
+    """Return the values of the variables that are constants with a single value."""
     return [
         var.unique_value
         for var in variables
@@ -89,7 +89,7 @@ def _numbers(variables: list[Variable]) -> list[Any]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: Maps the id of a canonizer (kept alive) to the kinds of ops for it.
+#: Maps the id of a canonizer (kept alive) to kinds of ops.
 _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
@@ -101,7 +101,7 @@ def _kinds_for(canonizer: rewriting.AlgebraicCanonizer) -> CachedByOp[int]:
 
 
 def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
-    """Return the two lists of a canonizer's ``get_num_denum``, and the nodes between those variables and `var`."""
+    """Return the two lists from a canonizer's ``get_num_denum``, and the nodes between their variables and `var`."""
     lists: Term = ([], [])
     inner: list[Apply] = []
     todo = [(var, 0)]
@@ -174,7 +174,7 @@ class _Product:
     def __init__(self, var: Variable) -> None:
         self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
         self.read = _as_read(read)
-        #: The number of operations that are saved whichever factor is distributed.
+        #: The number of operations saved for any distributed factor.
         self.saved = _most_saved(*self.lists)
 
 
@@ -187,7 +187,7 @@ class _Sum:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
         self.read = _as_read(read)
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
-        #: The number of operations that are saved whichever factor is distributed.
+        #: The number of operations saved for any distributed factor.
         self.saved = sum([of.saved for of in self.products])
         self.divisors = sum([len(of.lists[1]) for of in self.products])
         self._above: Counter[Variable] | None = None
@@ -202,7 +202,7 @@ class _Sum:
         return True
 
     def may_take(self, factors: list[Variable], divisors: list[Variable], out_type: Any) -> bool:
-        """Return whether distributing one of the factors or divisors over the terms may save an operation."""
+        """Return whether distributing a factor or a divisor over the terms may save an operation."""
         terms = len(self.products)
         if not terms:
             return False
@@ -234,14 +234,14 @@ class _Sum:
 
 
 class Distributions:
-    """The products to which `local_greedy_distributor` may apply, while one graph is rewritten."""
+    """Tests whether `local_greedy_distributor` may apply to products, while one graph is rewritten."""
 
     def __init__(self) -> None:
         self._sums: dict[Variable, _Sum] = {}
         self._products: dict[Variable, _Product] = {}
 
     def may_apply(self, node: Apply) -> bool:
-        """Return whether PyTensor may distribute a factor of a product over another factor; False is certain."""
+        """Return False only if PyTensor cannot distribute a factor of a product over another factor."""
         out_type = node.outputs[0].type
         if not _is_guarded(out_type):
             return True
@@ -293,12 +293,12 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
     return simplify_constants
 
 
-#: PyTensor's canonizers of sums and products. The canonizers treat no numbers specially except 0 and 1.
+#: PyTensor's canonizers of sums and products, which treat no numbers specially except 0 and 1.
 _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
 def _begins_with_a_number(num: list[Variable], out_type: Any) -> bool:
-    """Return whether the first variable, where PyTensor puts numbers, is a number that stays as it is."""
+    """Return whether the first variable is a number that PyTensor would leave in place."""
     first = num[0]
     if first.owner is not None or not isinstance(first, TensorConstant) or first.type.dtype != out_type.dtype:
         return False
@@ -324,7 +324,7 @@ def _where_something_changes(transform: Callable[..., Any]) -> Callable[..., Any
 
 
 def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply) -> bool:
-    """Return whether PyTensor's canonizer certainly declines a node."""
+    """Return True only if PyTensor's canonizer declines a node."""
     out = node.outputs[0]
     kind_of = _kinds_for(canonizer)
     kind = kind_of(node.op)
@@ -346,7 +346,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
 
 
 def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
-    """Return whether a sum or product has neither nested ones nor an absorbing constant."""
+    """Return whether a sum or product contains neither another one nor an absorbing constant."""
     absorbing, kind_of = canonizer.absorbing_element, _kinds_for(canonizer)
     for var in node.inputs:
         owner = var.owner
@@ -359,7 +359,7 @@ def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
 
 
 def _is_in_order(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
-    """Return whether the numbers in a quotient already are where PyTensor would put them."""
+    """Return whether the numbers in a quotient are in PyTensor's order."""
     numbers = len(_numbers(num)) + len(_numbers(denum))
     return bool(num) and (not numbers or (numbers == 1 and _begins_with_a_number(num, out_type)))
 

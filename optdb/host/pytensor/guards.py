@@ -1,4 +1,4 @@
-"""Guards of PyTensor's node rewriters: cheap necessary conditions on a node and its ancestors, for PyTensor 3.3."""
+"""Guards of PyTensor's node rewriters: cheap necessary conditions on a node and its ancestors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Guard = Callable[[Apply], bool]
 
 
 class _OperandOps:
-    """Recognizes nodes with at least `least` inputs that ops of a certain kind compute."""
+    """Recognizes nodes with at least `least` inputs from ops of a certain kind."""
 
     def __init__(self, is_wanted: Callable[[PureOp], bool], least: int = 1) -> None:
         self._is_wanted = CachedByOp(is_wanted)
@@ -54,7 +54,7 @@ def _number(var: Variable) -> Any:
 
 
 def _may_have_a_zero(node: Apply) -> bool:
-    """Return whether PyTensor may find that an input is zero."""
+    """Return whether an input may be zero for PyTensor."""
     for var in node.inputs:
         if var.owner is not None:
             if may_be_constant(var):
@@ -68,7 +68,7 @@ _NEGATED = _OperandOps(_elementwise(scalar.Neg))
 
 
 def _has_a_special_factor(node: Apply) -> bool:
-    """Return whether a factor is a negation, or is one of the numbers 0, 1 and -1."""
+    """Return whether a factor is a negation or one of the numbers 0, 1 and -1."""
     for var in node.inputs:
         if (
             var.owner is None
@@ -94,7 +94,7 @@ def _may_be_useless(node: Any) -> bool:
     return len(node.inputs) == 1 or not isinstance(node.op.scalar_op, (scalar.Add, scalar.Mul))
 
 
-#: Maps a rewriter to its guard, a necessary condition on the nodes to which it applies.
+#: Maps a rewriter to its guard, a necessary condition on nodes.
 GUARDS: dict[Any, Guard] = {
     basic.constant_folding: _has_constant_inputs,
     basic.local_alloc_unary: _has_one_input,
@@ -115,7 +115,7 @@ GUARDS: dict[Any, Guard] = {
 _COMPARED = (scalar.LT, scalar.GT, scalar.LE, scalar.GE, scalar.EQ, scalar.ScalarMinimum, scalar.ScalarMaximum)
 _USELESS = (scalar.Mul, scalar.Add, scalar.Identity, scalar.EQ, scalar.NEQ, scalar.XOR, scalar.AND, scalar.OR)
 
-#: Maps a rewriter to a necessary condition on the ops that it declares to track.
+#: Maps a rewriter to a necessary condition on ops that it tracks.
 TRACKS: dict[Any, Callable[[PureOp], bool]] = {
     basic.local_useless_elemwise: _elementwise(*_USELESS),
     math.local_useless_elemwise_comparison: _elementwise(*_COMPARED),

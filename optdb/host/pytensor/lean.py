@@ -1,4 +1,4 @@
-"""Faster versions of PyTensor's bookkeeping while graphs are rewritten, with the same results."""
+"""Faster versions of PyTensor's functions that run while graphs are rewritten, with the same results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from optdb.host.api.patching import Patch, Wrapper, around
 def _pairs_to_try(
     self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
 ) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
-    """Return pairs of an output and an input that it may overwrite; those of equal types come first."""
+    """Return pairs of an output and an input that it may overwrite, those with equal types first."""
     candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
     numbered = [(node.inputs.index(inp), inp) for inp in candidates]
     pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]
@@ -43,7 +43,7 @@ def _pairs_to_try(
 
 
 def _have_one_shape(inp: Variable, out: Variable) -> bool:
-    """Return whether the arrays have one shape and dtype; only axes whose type declares the length 1 are broadcast."""
+    """Return whether two arrays have the same shape and dtype; only axes of static length 1 broadcast."""
     if inp.type == out.type:
         return True
     return (
@@ -54,7 +54,7 @@ def _have_one_shape(inp: Variable, out: Variable) -> bool:
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
-    """Return the instance check of `type`, in C, or `check`, which is slow, if a class may have virtual subclasses."""
+    """Return the instance check of `type`, which is in C; for a class with virtual subclasses, the slow `check`."""
     return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
 
 
@@ -80,7 +80,7 @@ def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) 
 
 
 ORDER = "_optdb_order"
-#: Comparing this many clients takes less time than searching for a variable with fewer.
+#: The number of clients that takes less time to compare than a search for a variable with fewer.
 _FEW_CLIENTS = 4
 #: A full cache is cleared.
 _MOST_SCALAR_NODES = 4096
@@ -109,7 +109,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
 
 
 class _FeatureListeners(tuple):
-    """A graph's features at the last look-up, and a map from events to the methods of the features that handle them."""
+    """A graph's features at the last look-up, and a map from events to the features' methods."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ((None, {}),)  # a graph that is loaded or copied looks them up again, by PyTensor's own classes
@@ -146,7 +146,7 @@ def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
 def _note_input(
     self: MergeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
 ) -> None:
-    """Schedule the merges that a changed input makes possible: PyTensor's ``on_change_input``."""
+    """Replace PyTensor's ``on_change_input``: schedule the merges that a changed input makes possible."""
     if node in self.nodes_seen:
         self.nodes_seen.discard(node)
         inputs, users = node.inputs, fgraph.clients[new_r]  # a new variable has few users
@@ -156,13 +156,13 @@ def _note_input(
 
 
 def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> None:
-    """Schedule merging a node with equivalent nodes: PyTensor's ``process_node``."""
+    """Replace PyTensor's ``process_node``: schedule merges of a node with equivalent nodes."""
     if node not in self.nodes_seen:
         _schedule_merges(self, node, _few_clients(fgraph, node.inputs) if node.inputs else [])
 
 
 def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
-    """Schedule merging a node with equivalent nodes among the users of one of its inputs."""
+    """Schedule merges of a node with equivalent nodes among `users`."""
     seen = self.nodes_seen
     inputs = node.inputs
     if inputs:
@@ -185,7 +185,7 @@ def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
 
 
 def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
-    """Return the clients of the first variable with few, or else of the one with the fewest."""
+    """Return the clients of the first variable with few clients, else of the variable with the fewest."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
@@ -198,7 +198,7 @@ def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
 
 
 def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
-    """Yield the nodes that compute `graphs`, like PyTensor's ``toposort``, but do not copy a set of `blockers`."""
+    """Yield the nodes that compute `graphs`, like PyTensor's ``toposort``, without copying the set `blockers`."""
     known = blockers if isinstance(blockers, set) else set(blockers or ())
     computed: set[Any] = set()
     todo = list(graphs)
@@ -237,7 +237,7 @@ def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
     return True
 
 
-#: Maps a dtype, a shape and the classes of its lengths to the attributes that ``TensorType.__init__`` sets.
+#: Maps a dtype, a shape and the classes of the lengths to the attributes set by ``TensorType.__init__``.
 _type_states: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
@@ -264,7 +264,7 @@ def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Return a wrapper for a ``__str__`` that computes its fallback even when the attribute exists."""
+    """Return a wrapper for a ``__str__`` that computes its fallback even if it is not needed."""
 
     def named(text: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(text)
@@ -278,7 +278,7 @@ def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str
 
 
 class _Asking(threading.local):
-    """Whether this thread only needs the types of an elementwise op's outputs."""
+    """Whether this thread only needs the output types of an elementwise op."""
 
     for_types = False
 

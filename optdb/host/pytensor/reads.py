@@ -1,4 +1,4 @@
-"""Detects whether a rewriter read the graph before it refused a node: if not, its refusal lasts."""
+"""Detects lasting refusals: the rewriter refused a node without reading the graph."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-#: The refusal that a rewriter repeats until an ancestor of the node changes; any other refusal is None.
+#: A refusal that lasts until an ancestor of the node changes; other refusals are None.
 LASTING = False
 
 
 class ReadsOfGraph:
     """A FunctionGraph that records whether it was read.
 
-    A rewriter that refuses a node without reading the graph, which it receives with the node, has only read the node's
-    ancestors.
+    A rewriter receives a graph and a node. If it refuses the node without reading the graph, it has only read the
+    node's ancestors.
     """
 
     __slots__ = ("_fgraph", "_was_read")
@@ -50,7 +50,7 @@ class ReadsOfGraph:
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
-        """Wrap `transform` as a function of a node that returns `LASTING` for lasting refusals and None for others."""
+        """Wrap `transform` as a function of a node that returns `LASTING` for lasting refusals, and None for others."""
         was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:

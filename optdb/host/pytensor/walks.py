@@ -1,4 +1,4 @@
-"""PyTensor's passes that apply one node rewriter, without nodes that it does not track or its guard refuses."""
+"""Faster passes of a single node rewriter, which skip nodes that it does not track or its guard refuses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from optdb.host.pytensor.constants import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
 
-#: Returns whether a node rewriter tracks an op. For nodes of other ops, the rewriter declines without reading anything.
+#: Returns whether a node rewriter tracks an op. The rewriter declines nodes of other ops at once.
 _Tracks = CachedByOp[bool]
 
 
 def _tracks_of(rewriter: Any) -> _Tracks | None:
-    """Return which ops a rewriter tracks; None if it may apply to nodes of any op."""
+    """Return a test for the ops that a rewriter tracks; None if it may apply to any op."""
     if type(rewriter) is SequentialNodeRewriter:
         return CachedByOp(lambda op: bool(rewriter.tracker.get_trackers(op)))
     if type(rewriter) is not FromFunctionNodeRewriter or not rewriter._tracks:
@@ -62,7 +62,7 @@ def _over_tracked_nodes(
 
 
 class _GraphOrder(tuple):
-    """A graph's outputs, its nodes in topological order or None, and its ops by id."""
+    """A graph's outputs, its nodes in topological order (or None), and its ops by id."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ()  # a graph that is loaded or copied is sorted again
@@ -91,9 +91,9 @@ def _kept(fgraph: FunctionGraph) -> tuple[list[Variable], list[Apply] | None, di
 
 
 class _TrackedWalk:
-    """One pass over the tracked nodes of a graph, including the nodes that the pass adds.
+    """One pass over the tracked nodes of a graph, including new nodes.
 
-    `tracks` returns whether the nodes of an op are visited, and `queue` has the first nodes in topological order.
+    `tracks` returns whether nodes of an op are visited. `queue` contains the first nodes, in topological order.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _TrackedWalk:
         self._fgraph = fgraph
         self._tracks = tracks
         node_rewriter = rewriter.node_rewriter
-        #: Whether the rewriter tests the op again: `tracks` does not compare parameters of ops.
+        #: Whether the rewriter tests the op again, because `tracks` ignores parameters of ops.
         self._enforces = type(node_rewriter) is not FromFunctionNodeRewriter or bool(node_rewriter._tracked_op_patterns)
         self._guard = guard
         self._queue = queue

@@ -1,1 +1,1 @@
-"""PyTensor's modules of the host interface, imported as ``optdb.host.api``."""
+"""The host interface for PyTensor, imported as ``optdb.host.api``."""

@@ -1,4 +1,4 @@
-"""Functions that order a graph's nodes and reconnect variables, for PyTensor, which maintains its graphs itself."""
+"""Functions that order a graph's nodes and reconnect variables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable
 
 
 def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
-    """Return the nodes of a graph, each after the nodes that compute its inputs."""
+    """Return the nodes of a graph in topological order."""
     return list(toposort(fgraph.outputs))
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Do nothing: the graph's history has already restored the graph after a refused replacement."""
+    """Do nothing: after a refused replacement, PyTensor's history has restored the graph."""

@@ -1,4 +1,4 @@
-"""Facts about PyTensor's rewriters that are known in advance; `optdb.host.pytensor.reads` observes their reads."""
+"""Facts about PyTensor's rewriters; `optdb.host.pytensor.reads` observes lasting refusals."""
 
 from __future__ import annotations
 

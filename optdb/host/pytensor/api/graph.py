@@ -19,22 +19,22 @@ T = TypeVar("T")
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply, int]]:
-    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`; `is_output` detects the graph's outputs."""
+    """Return the clients of `var` as ``(node, input index)`` pairs; `is_output` detects graph outputs."""
     return fgraph.clients.get(var, [])
 
 
 def is_output(client: Apply) -> bool:
-    """Return whether a client is the graph's output instead of a node that computes something."""
+    """Return whether a client is a graph output instead of a node."""
     return client.op.__class__ is Output
 
 
 def dependencies(node: Apply) -> list[Apply]:
-    """Return the nodes that compute `node`'s inputs (with repeats)."""
+    """Return the nodes that compute `node`'s inputs (with duplicates)."""
     return [var.owner for var in node.inputs if var.owner is not None]
 
 
 def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return the nodes of `fgraph` that use `node`'s outputs (with repeats)."""
+    """Return the nodes of `fgraph` that use `node`'s outputs (with duplicates)."""
     clients = fgraph.clients
     return [client for var in node.outputs for client, _ in clients.get(var, ()) if client.op.__class__ is not Output]
 
@@ -44,7 +44,7 @@ def drop_repeated_traces(variables: Iterable[Variable]) -> None:
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return `starts` and everything reachable from them through `following`, in the order of discovery."""
+    """Return `starts` and everything reachable from them through `following`, in order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:

@@ -1,4 +1,4 @@
-"""Node rewriters of PyTensor, and their transformations of a node."""
+"""Node rewriters of PyTensor, and their transformations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LocalOptimizer = NodeRewriter
 
 
 def transform_of(rewriter: NodeRewriter) -> Callable[[FunctionGraph, Apply], Any]:
-    """Return `rewriter`'s transformation of a node whose op it tracks, as a function of a graph and a node."""
+    """Return a rewriter's transformation of tracked nodes, as a function of a graph and a node."""
     if type(rewriter) is FromFunctionNodeRewriter:
         return rewriter.fn  # `transform` calls this after it has checked the tracks
     return partial(rewriter.transform, enforce_tracks=False)

@@ -1,4 +1,4 @@
-"""The patches that are installed in PyTensor while optdb rewrites its graphs."""
+"""The patches that are installed while optdb rewrites PyTensor's graphs."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from optdb.host.pytensor import patches
 
 
 def install_during_sessions(*added: Patch) -> None:
-    """Add patches; called when the modules that define them are imported."""
+    """Add patches; the modules that define them call this on import."""
     patches.patches.extend(added)

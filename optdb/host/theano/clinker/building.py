@@ -1,7 +1,7 @@
-"""Runs the compiler on translation units, one per processor at a time.
+"""Compiles translation units, one per processor at a time.
 
-The flags are Theano's for a single module, except that debug symbols are omitted unless ``cmodule.debug`` is set,
-headers are precompiled if many units include them, and GCC's inlining limit for large units is lifted.
+The flags are Theano's, with three exceptions: no debug symbols unless ``cmodule.debug`` is set, precompiled headers if
+many units include them, and no inlining limit for large units in GCC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from optdb.host.theano.clinker.units import (
 
 MIN_UNITS_TO_PRECOMPILE = 8
 
-#: Characters of code that take about as long to compile as the headers of a unit.
+#: The number of characters that take about as long to compile as a unit's headers.
 MIN_UNIT_EFFORT = 60_000
 
 MAX_MODULES_IN_UNIT = 40
@@ -48,7 +48,7 @@ Tell = Callable[[int, int], None]
 
 
 def can_build(module: Translation) -> bool:
-    """Return whether a module is compiled by Theano's C++ compiler."""
+    """Return whether Theano's C++ compiler compiles a module."""
     return module.environment.compiler is cmodule.GCC_compiler
 
 
@@ -62,10 +62,10 @@ class ModuleBuilder:
     def build(
         self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Tell | None = None
     ) -> None:
-        """Compile modules; those that do not compile are left out.
+        """Compile modules; skip those that do not compile.
 
-        `done` is called with each compiled module and its shared library, and `tell` with the numbers of finished
-        modules and of all modules.
+        `done` is called with each compiled module and its shared library, and `tell` with the numbers of finished and
+        of all modules.
         """
         parallel = processors()
         units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
@@ -78,7 +78,7 @@ class ModuleBuilder:
                 unit = waiting.pop(future)
                 library = future.result()
                 if library is None and unit[0].can_share:
-                    # At least one module of the unit does not compile. Compile each module alone, as Theano does.
+                    # At least one module of the unit does not compile, so compile each module alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
                 if library is not None:
@@ -140,7 +140,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Return a map from flags to precompiled headers: existing ones, and new ones if enough units use them."""
+        """Map flags to precompiled headers: existing ones, and new ones if enough units use them."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -158,7 +158,7 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers unless another process does; return the header, or None on failure."""
+        """Precompile the common headers; return None on failure, or if another process is doing it."""
         with self._store.lock(f"headers-{folder.name}"):
             if (folder / "common.h.gch").exists():
                 return folder / "common.h"
@@ -179,7 +179,7 @@ class ModuleBuilder:
 
 
 def seconds_for_headers() -> float:
-    """Return the CPU seconds for compiling a module that only includes Theano's headers."""
+    """Return the CPU seconds for compiling a module that contains only Theano's headers."""
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
         source.write_text("".join(f"#include {name}\n" for name in COMMON_HEADERS + HARMLESS_HEADERS))
@@ -196,7 +196,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-#: GCC limits inlining in large units; a single module stays below that size.
+#: GCC's options against its inlining limits in large units, which single modules do not reach.
 _LARGE_UNITS = ("--param", "large-unit-insns=10000000")
 
 
@@ -221,7 +221,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def plain(module: Translation) -> Translation:
-    """Return the same module with Theano's unchanged code, to be compiled alone."""
+    """Return a module with Theano's unchanged code, to compile it alone."""
     return replace(module, own_code="")
 
 
@@ -243,7 +243,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to a counter, the size of a file; return the new value."""
+    """Add to a counter, which is the size of a file; return the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

@@ -1,4 +1,4 @@
-"""Replaces Theano's ModuleCache: looks up modules by content, and builds missing modules in batches."""
+"""Replaces Theano's ModuleCache, to look up modules by content and build missing modules in batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Wanted:
 
 
 class SharedModuleCache(ModuleCache):
-    """Theano's cache of compiled modules, without a global lock, and without reading all keys at the start."""
+    """A cache of compiled modules without a global lock, which does not read all keys at the start."""
 
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
         super().__init__(dirname, check_for_broken_eq, do_refresh=False)
@@ -61,7 +61,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that Theano calls.
 
     def module_from_key(self, key: Any, lnk: Any = None, keep_lock: bool = False) -> ModuleType:
-        """Return a module, compiled if necessary; see ``ModuleCache``."""
+        """Return a module; compile it if necessary (see ``ModuleCache``)."""
         module = self._get_from_key(key)
         if module is not None:
             return module
@@ -70,7 +70,7 @@ class SharedModuleCache(ModuleCache):
         return self.module(Wanted(key, module_of(lnk)), lambda: lnk)
 
     def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
-        """Read all keys, as Theano does, but only if the arguments request a clean-up; look-ups need no keys."""
+        """Read all keys if the arguments request a clean-up; look-ups need no keys."""
         if age_thresh_use is None and not delete_if_problem:
             return []
         return super().refresh(age_thresh_use, delete_if_problem, cleanup)
@@ -93,7 +93,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module; build it if it is missing. If the build fails, run Theano's own command."""
+        """Return a module; build it if it is missing, with Theano's own command if the batch build fails."""
         module = self._loaded(wanted)
         if module is not None:
             return module
@@ -119,7 +119,7 @@ class SharedModuleCache(ModuleCache):
         return path if path.exists() else self._foreign.get(wanted.module_hash)
 
     def missing(self, modules: Iterable[Wanted]) -> dict[str, Wanted]:
-        """Return a map from hashes to the modules that have to be built."""
+        """Map hashes to the modules that must be built."""
         missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
         if missing and self._read_foreign():
             missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
@@ -128,8 +128,7 @@ class SharedModuleCache(ModuleCache):
     def build(self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None) -> None:
         """Build the missing modules; skip those that do not compile.
 
-        `tell` is called with the numbers of finished and of missing modules. `builder` replaces the cache's own
-        builder.
+        `tell` is called with the numbers of finished and of missing modules. `builder` replaces the cache's builder.
         """
         missing = self.missing(modules)
         total = len(missing)
@@ -143,7 +142,7 @@ class SharedModuleCache(ModuleCache):
             self._build(claimed, locks, _counting_on(tell, done, total), builder or self._builder)
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
-        """Lock the modules that no other process compiles; drop those that are compiled by now."""
+        """Lock the modules that no other process is compiling; drop those that have been compiled."""
         locks: dict[str, FileLock] = {}
         for name, wanted in list(missing.items()):
             if len(locks) == MAX_LOCKS:
@@ -168,7 +167,7 @@ class SharedModuleCache(ModuleCache):
     def _build(
         self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
     ) -> None:
-        # Modules that differ only in their keys are compiled once per translation unit.
+        # A translation unit compiles modules that differ only in their keys once.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
             wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)
@@ -214,7 +213,7 @@ class SharedModuleCache(ModuleCache):
                 py_module=False,
             )
         except Exception as error:
-            # CLinker.compile_cmodule adds the graph to an error in the same way.
+            # Add the graph to the error, as CLinker.compile_cmodule does.
             error.args += (str(linker.fgraph),)
             raise
         self._keep(wanted, folder / f"{wanted.translation.name}.{cmodule.get_lib_extension()}")
@@ -230,7 +229,7 @@ class SharedModuleCache(ModuleCache):
         return module
 
     def _load_or_discard(self, wanted: Wanted, path: Path) -> ModuleType | None:
-        """Load a module; if its file is damaged, as after a power failure, remove it and return None."""
+        """Load a module; if its file is damaged, for example after a power failure, remove it and return None."""
         try:
             return self._load(wanted, path)
         except ImportError as error:
@@ -258,7 +257,7 @@ class SharedModuleCache(ModuleCache):
         self.entry_from_key[wanted.key] = str(path)
 
     def _read_foreign(self) -> bool:
-        """Find modules that a Theano without optdb has compiled; return whether there are new ones."""
+        """Find modules that Theano has compiled without optdb; return whether there are new ones."""
         before = len(self._foreign)
         try:
             folders = sorted(entry.name for entry in os.scandir(self.dirname) if entry.name.startswith("tmp"))
@@ -281,7 +280,7 @@ _caches: dict[str, SharedModuleCache] = {}
 
 
 def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
-    """Return the cache of a compiledir, by default the one in use; `init_args` are for a new cache."""
+    """Return the cache of a compiledir, by default the current one; `init_args` are for a new cache."""
     dirname = dirname or config.compiledir
     if dirname not in _caches:
         _caches[dirname] = cache = SharedModuleCache(dirname, **(init_args or {}))
@@ -294,11 +293,11 @@ def _counting_on(tell: Tell | None, done: int, total: int) -> Tell | None:
 
 
 def _read_keys(path: Path) -> KeyData | None:
-    """Return a module's keys; None if they cannot be read, for example because an op's class is not imported."""
+    """Return a module's keys; None if they cannot be read, for example without an op's class."""
     try:
         key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:
-        # Unpickling may raise any exception. Theano ignores such modules.
+        # Unpickling may raise any exception; Theano then ignores the module.
         logger.debug("the keys of %s cannot be read: %s", path, error)
         return None
     return key_data if isinstance(key_data, KeyData) else None

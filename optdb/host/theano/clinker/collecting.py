@@ -1,7 +1,7 @@
 """Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
-Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` stops after optimizing the inner
-graph, collects its nodes, and links it when all modules are built and the thunk is made again.
+Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` stops after the inner graph is
+optimized and collects its nodes. It links the function when all modules are built and the thunk is made again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_hal
 from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
-#: The maximum number of elements computed in Python, which takes about 100 ns each.
+#: The maximum number of elements computed in Python, at about 100 ns each.
 _MAX_QUICK_ELEMENTS = 10_000
-#: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
+#: Modules of ops whose Python code calls NumPy or SciPy, unlike the Python loops of convolution and pooling.
 _QUICK_MODULES = tuple(
     f"theano.{name}"
     for name in (
@@ -41,11 +41,11 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """The inner function of a Scan has been optimized; it is linked later."""
+    """Raised when the inner function of a Scan has been optimized, to link it later."""
 
 
 class _Request:
-    """A request to optimize the inner function of a Scan now and to link it later."""
+    """A request to optimize the inner function of a Scan and to link it later."""
 
     def __init__(self, op: Scan | None) -> None:
         self.op = op
@@ -69,13 +69,13 @@ class Collector(threading.local):
         self._postponed: dict[int, _Request] = {}  # by the op's id
         self._request: _Request | None = None
         self._is_collecting = False
-        #: The functions that are being linked, innermost last; None for a function without tiers.
+        #: The functions that are being linked, the innermost last; None for a function without tiers.
         self._links: list[TieredLink | None] = []
 
     # Wrappers of Theano's linkers
 
     def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
-        """Build all modules that an accepted linker's graph needs, then make the linker's thunks."""
+        """Build all modules that a linker's graph needs, then make the linker's thunks."""
         self._depth += 1
         try:
             if self._depth == 1:
@@ -98,7 +98,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers; inner functions follow their outer function."""
+        """Return whether a function has tiers; an inner function has them if its outer function does."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -130,7 +130,7 @@ class Collector(threading.local):
             except NoCode:
                 continue
             except Exception:
-                # Theano raises the same error when it makes this node's thunk, and its message names the node.
+                # Theano raises the same error, with the node's name, when it makes the thunk.
                 continue
 
     def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
@@ -146,7 +146,7 @@ class Collector(threading.local):
         compute_map: dict[Variable, list[Any]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a node's thunk, see `NodeLinker.make_c_thunk`; small test values are computed in Python."""
+        """Make a node's thunk like `NodeLinker.make_c_thunk`, but compute small test values in Python."""
         if not self._depth:
             if _is_quick_in_python(node, storage_map):
                 return node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
@@ -171,7 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan, by its bound method; meanwhile, it is the current Scan of `scan_function`."""
+        """Make the thunk of a Scan, which is the current Scan for `scan_function` meanwhile."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:
@@ -182,7 +182,7 @@ class Collector(threading.local):
             self._scans.pop()
 
     def scan_function(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Compile the inner function of the current Scan, or stop before linking it."""
+        """Compile the inner function of the current Scan, or stop before it is linked."""
         op = self._scans[-1] if self._scans else None
         if not self._is_collecting and id(op) in self._postponed:
             return _finish(self._postponed.pop(id(op)))
@@ -208,7 +208,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def begin_maker(self, maker: FunctionMaker) -> None:
-        """Record the first FunctionMaker after a request, because it belongs to the requested function."""
+        """Record the first FunctionMaker after a request, which belongs to the requested function."""
         if self._request is not None and self._request.maker is None:
             self._request.maker = maker
 
@@ -226,7 +226,7 @@ class Collector(threading.local):
 
 
 def _finish(request: _Request) -> Any:
-    """Link a postponed function: run the rest of Theano's ``orig_function``."""
+    """Link a postponed function, like the rest of Theano's ``orig_function``."""
     start = time.time()
     maker = request.maker
     assert maker is not None, "a request is postponed when it has a maker"
@@ -243,7 +243,7 @@ def _has_usual_maker(mode: Any) -> bool:
 
 
 def _has_usual_thunk(op: Any) -> bool:
-    """Return whether an op's thunk is made from its C code alone."""
+    """Return whether an op's thunk consists only of its C code."""
     kind = type(op)
     return isinstance(op, Op) and kind.make_thunk is Op.make_thunk and kind.make_c_thunk is Op.make_c_thunk
 
@@ -268,7 +268,7 @@ def no_recycling_of(linker: Any) -> Sequence[Variable]:
 def _is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
     """Return whether computing a test value in Python takes less time than compiling the node's C code.
 
-    PyMC3 turns test values on: a model of a hundred nodes would otherwise start a hundred compilers.
+    With PyMC3's test values, a model of a hundred nodes would otherwise start a hundred compilers.
     """
     op = type(node.op)
     if config.compute_test_value == "off" or op.__module__ not in _QUICK_MODULES:

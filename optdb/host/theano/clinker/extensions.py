@@ -1,6 +1,6 @@
-"""Builds the modules that Theano compiles for itself: its virtual machine, Scan's loop, and the caller of C thunks.
+"""Builds Theano's own extension modules: its virtual machine, Scan's loop, and the caller of C thunks.
 
-Each extension has its own lock, in place of the compiledir's, and its shared library appears atomically.
+Each extension has its own lock instead of the compiledir's, and its shared library appears atomically.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.files import is_truncated
 from optdb.host.theano.clinker.locks import FileLock
 from optdb.host.theano.importing.support import writing_compiledir
 
-#: Maps each Theano module that compiles an extension on import to the folder of the extension.
+#: Maps a Theano module that compiles an extension on import to the extension's folder.
 EXTENSIONS = {
     "theano.gof.cutils": "cutils_ext",
     "theano.gof.lazylinker_c": "lazylinker_ext",
@@ -27,14 +27,14 @@ _WITHOUT_VERSION = "cutils_ext"
 
 
 def remove_truncated(compiledir: Path, name: str) -> None:
-    """Remove the extension `name` if its library is truncated; Theano then compiles it again."""
+    """Remove an extension if its library is truncated, so that Theano compiles it again."""
     folder = compiledir / name
     if any(is_truncated(library) for library in folder.glob(f"{name}.*")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_built(compiledir: Path, name: str) -> bool:
-    """Return whether an extension is complete; Theano writes its version after its library."""
+    """Return whether an extension is complete, which its version file shows."""
     folder = compiledir / name
     if not any(folder.glob(f"{name}.*")):
         return False
@@ -76,10 +76,9 @@ def _do_nothing(*args: Any, **options: Any) -> None:
 
 
 def _cheaper(module_name: str, flags: list[str], is_debugged: bool) -> list[str]:
-    """Return an extension's compiler flags without debug symbols, and with ``-O1`` for Scan's loop.
+    """Return an extension's compiler flags: no debug symbols, and ``-O1`` for Scan's loop.
 
-    Scan's loop is 15,000 lines that call Python: with ``-O2``, compiling takes twice as long, and the loop is not
-    faster.
+    Scan's loop has 15,000 lines that call Python; with ``-O2``, it takes twice as long to compile and is not faster.
     """
     if module_name == EXTENSIONS["theano.scan_module.scan_perform_ext"]:
         flags = ["-O1" if flag == "-O2" else flag for flag in flags]
@@ -87,7 +86,7 @@ def _cheaper(module_name: str, flags: list[str], is_debugged: bool) -> list[str]
 
 
 def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., Any]:
-    """Return a `compile_str` that compiles in a staging folder and then moves the library."""
+    """Return a `compile_str` that compiles in a staging folder, then moves the library."""
 
     @functools.wraps(compile_str)
     def compiled(

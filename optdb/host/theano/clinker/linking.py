@@ -1,4 +1,4 @@
-"""Makes the C thunks of a function. Nodes with the same signature share their code, their key and their module."""
+"""Makes C thunks. Nodes with the same signature share their code, key and module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_REMEMBERED = 20_000
 
 
 class Linked:
-    """The C code of all nodes with one signature; `no_recycling` has the outputs whose storage must not be reused."""
+    """The C code of all nodes with one signature; the storage of `no_recycling` outputs must not be reused."""
 
     def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
         self.no_code: Exception | None = None
@@ -47,13 +47,13 @@ class Linked:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether Theano has a key for the code; without a key, each node is compiled separately."""
+        """Whether Theano has a key for the code; code without a key is compiled for each node."""
         return self.wanted is not None or self._module is not None or self.no_code is not None
 
     def thunk(
         self, node: Apply, no_recycling: Sequence[Variable], inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> _CThunk:
-        """Make a thunk for a node of this signature; `inputs` and `outputs` are its storage."""
+        """Make a thunk for a node with this signature; `inputs` and `outputs` are its storage."""
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
         wanted = self.wanted  # None after another thread has loaded the module
@@ -68,7 +68,7 @@ class Linked:
         return _SharedCThunk(capsule, node, no_recycling, error, self._module)
 
     def _params(self, node: Apply) -> list[list[Any]]:
-        """Return the storage of an op's params, which its C code takes in addition to the inputs."""
+        """Return the storage of an op's params, which its C code takes after the inputs."""
         if not self._takes_params:
             return []
         params = node.run_params()
@@ -76,7 +76,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that, only after a failure, looks up which part of the code failed."""
+    """A C thunk that looks up the failed part of the code only after a failure."""
 
     def __init__(
         self, capsule: Any, node: Apply, no_recycling: Sequence[Variable], error: list[Any], module: Any
@@ -94,7 +94,7 @@ class _SharedCThunk(_CThunk):
 
 
 class NodeLinker:
-    """Provides the C code of nodes, and caches it for other nodes and functions of this process."""
+    """Provides the C code of nodes, cached for other nodes and functions of this process."""
 
     def __init__(self) -> None:
         self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}
@@ -123,7 +123,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a thunk like ``Op.make_c_thunk``; return None if Theano has to make it."""
+        """Make a thunk like ``Op.make_c_thunk``; return None if only Theano can make it."""
         if has_unsafe_halves(node):
             return None
         linked = self.linked(node, no_recycling)
@@ -158,14 +158,14 @@ class NodeLinker:
 
 
 def has_unsafe_halves(node: Apply) -> bool:
-    """Return whether a node has float16 values that its op's C code does not support."""
+    """Return whether a node has float16 values that its C code does not support."""
     if getattr(node.op, "_f16_ok", False):
         return False
     return any(getattr(var.type, "dtype", "") == "float16" for var in (*node.inputs, *node.outputs))
 
 
 def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
-    """Return a linker for a graph of one node, made as in ``Op.make_c_thunk``."""
+    """Return a linker for a graph of one node, as in ``Op.make_c_thunk``."""
     graph = FunctionGraph(node.inputs, node.outputs)
     protected = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
     return CLinker().accept(graph, no_recycling=protected)

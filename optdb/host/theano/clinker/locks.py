@@ -1,4 +1,4 @@
-"""File locks between processes, which the kernel releases when their owner dies."""
+"""File locks between processes, which the kernel releases when the owner dies."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-#: Error numbers from file systems without locks. Files still appear atomically there, but work may be done twice.
+#: Error numbers of file systems without locks, where two processes may do the same work.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCES)
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created on first use; also a context manager."""
+    """An exclusive lock on a file, which is created on first use. It is a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock, waiting for other processes if `blocking`; return whether this process holds it."""
+        """Acquire the lock, if `blocking` by waiting for other processes; return whether this process holds it."""
         while True:
             try:
                 descriptor = self._open()
@@ -47,7 +47,7 @@ class FileLock:
             os.close(descriptor)
 
     def release(self, remove: bool = False) -> None:
-        """Release the lock; `remove` also removes the file, and waiting processes then open the path again."""
+        """Release the lock; with `remove`, remove the file, which waiting processes then open again."""
         if self._descriptor is None:
             return
         if remove:
@@ -83,7 +83,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close a forked process's copies of descriptors, which would keep the locks of a dead parent."""
+    """Close descriptors inherited in a fork, which would keep the locks of a dead parent."""
     for lock in list(_held):
         # Another thread of the parent may have been about to discard the lock.
         if lock._descriptor is not None:

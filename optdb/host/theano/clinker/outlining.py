@@ -1,15 +1,15 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
 Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it by calls of cold
-functions that all modules of a translation unit share (`HELPERS`); behaviour and errors do not change. The patterns
-match Theano 1.0.5; other text is left unchanged.
+functions that all modules of a translation unit share (`HELPERS`), without changing behaviour or errors. The patterns
+match Theano 1.0.5; other code is left unchanged.
 """
 
 from __future__ import annotations
 
 import re
 
-#: The namespace of the shared functions; Theano's code has no name with this prefix.
+#: The namespace of the shared functions, a prefix that Theano's code does not use.
 _NAMESPACE = "optdb_outlined"
 
 HELPERS = f"""
@@ -123,7 +123,7 @@ OPTDB_COLD static void set_output_error(PyArrayObject* array)
 }}
 """
 
-#: The code that follows the setting of an error, in a node's code and in ParamsType's code.
+#: The code after an error is set, in a node's code and in ParamsType's code.
 _FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
 
 _DEFAULT_ERROR = re.compile(
@@ -131,7 +131,7 @@ _DEFAULT_ERROR = re.compile(
     r'"Unexpected error in an Op\'s C code\. "\s*"No Python exception was set\."\);\s*\}'
 )
 
-#: TensorType.c_extract: the four checks of an input, each with the same failure code.
+#: The four checks of an input in TensorType.c_extract, with the same failure code.
 _CHECKS = re.compile(
     r"if \((?P<object>py_\w+) == Py_None\) \{(?:\s*//[^\n]*)*"
     r'\s*PyErr_SetString\(PyExc_ValueError, "expected an ndarray, not None"\);\s*(?P<fail>' + _FAIL + r")\s*\}"
@@ -150,7 +150,7 @@ _CHECKS = re.compile(
     re.DOTALL,
 )
 
-#: TensorType.c_sync: the error for an output that is not aligned.
+#: The error for an unaligned output in TensorType.c_sync.
 _SYNC = re.compile(
     r'PyErr_Format\(PyExc_NotImplementedError,\s*"c_sync: expected an aligned array[^;]*?'
     r"PyArray_NDIM\((?P<array>\w+)\)[^;]*?\);"
@@ -170,14 +170,14 @@ _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: Releases a variable after each call; one call replaces two tests of two reference counts each.
+#: Releases a variable after each call, with two tests of two reference counts each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )
 
 
 def outline(body: str) -> str:
-    """Shorten the C code of a module without its includes; the result needs `HELPERS` and `ARRAY_HELPERS` before it."""
+    """Shorten the C code of a module without its includes; the result needs `HELPERS` and `ARRAY_HELPERS`."""
     body = _CHECKS.sub(_shared_checks, body)
     body = _RELEASE.sub(rf"::{_NAMESPACE}::release((PyObject*) \g<array>, \g<object>);", body)
     body = _HOLD.sub(rf"::{_NAMESPACE}::hold(\1);", body)

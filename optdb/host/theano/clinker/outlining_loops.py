@@ -1,7 +1,7 @@
-"""Outlines the code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
+"""Outlines code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
 
-Theano generates this code for each array and axis; here it calls functions that all modules of a translation unit share
-(`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not change.
+Theano generates this code for each array and axis. It is replaced by calls of functions that all modules of a
+translation unit share (`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 _NAMESPACE = "optdb_outlined"
 
-#: Shared functions, which need `optdb.host.theano.clinker.outlining.HELPERS` and <numpy/arrayobject.h> before them.
+#: Shared functions, which need `optdb.host.theano.clinker.outlining.HELPERS` and <numpy/arrayobject.h>.
 LOOP_HELPERS = f"""
 namespace {_NAMESPACE} {{
 OPTDB_COLD static void set_rank_error(void)
@@ -64,7 +64,7 @@ OPTDB_SHARED static void sort_axes(int count, int* keys, int* axes)
 }}
 """
 
-#: The code that follows the setting of an error, see `optdb.host.theano.clinker.outlining`.
+#: The code after an error is set; see `optdb.host.theano.clinker.outlining`.
 _FAIL = r"\{\s*__failure = \d+;[^{}]*goto \w+;\s*\}"
 
 _RANK = re.compile(r'PyErr_SetString\(PyExc_ValueError, "Not enough dimensions on input\."\);')
@@ -78,7 +78,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: The start of the first comparison; the other comparisons follow directly.
+#: The start of the first comparison, which the others follow directly.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(
@@ -89,7 +89,7 @@ _RESIZE = re.compile(
     r"\s*\} else \{\s*Py_DECREF\(success\);\s*\}"
 )
 
-#: Pairs of the output's strides and axes, sorted in decreasing order.
+#: Pairs of the output's strides and axes, in decreasing order.
 _ORDER = re.compile(
     r"std::vector< std::pair<int, int> > (?P<out>\w+)_loops\((?P<ndim>\d+)\);"
     r"\s*std::vector< std::pair<int, int> >::iterator (?P=out)_loops_it = (?P=out)_loops\.begin\(\);"
@@ -110,7 +110,7 @@ _STRIDE = re.compile(r"int (\w+_stride_l(\d+)) = init_strides\[(\d+)\]")
 
 
 def outline_loops(body: str) -> str:
-    """Shorten the result of `outline` for elementwise ops and reductions; it needs `LOOP_HELPERS` before it."""
+    """Shorten the result of `outline` for elementwise ops and reductions; it then needs `LOOP_HELPERS`."""
     body = _RANK.sub(f"::{_NAMESPACE}::set_rank_error();", body)
     body = _RESIZE.sub(rf"\g<array> = ::{_NAMESPACE}::resized(\g<array>, \g<ndim>, dims, \g<type>);", body)
     body = _ORDER.sub(_sorted_axes, body)

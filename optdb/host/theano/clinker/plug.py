@@ -23,7 +23,7 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Make optdb link each function from now on, and build its C code if there is a compiler."""
+    """Make optdb link all later functions, and build their C code if there is a compiler."""
     if not is_wanted():
         return
     with _lock:

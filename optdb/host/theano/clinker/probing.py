@@ -1,7 +1,7 @@
-"""Caches Theano's queries of the compiler, and records the times and errors of the compiler that Theano starts.
+"""Caches Theano's queries of the compiler, and records the times and errors of Theano's own compilations.
 
-Theano queries the compiler while it declares its flags, before it compiles the first module, and when it tests an op or
-a library with a small program.
+Theano queries the compiler when it declares its flags, before it compiles the first module, and when it tests an op or
+a library with a trial program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.theano.importing.support import naming_compiler
 
 @contextmanager
 def remember_queries() -> Iterator[None]:
-    """Cache the output of compilers that Theano starts in the block, while it declares its flags."""
+    """Cache the output of compilers that Theano starts in the block."""
     from theano.misc import windows
 
     call, output = windows.call_subprocess_Popen, windows.output_subprocess_Popen
@@ -83,7 +83,7 @@ def _remembering_march(cmodule: ModuleType, compile_args: Callable[..., list[str
 
 
 def _machine_flags(cxxflags: str) -> list[str]:
-    """Return the user's flags that select a processor; PyMC3 adds other flags when it is imported."""
+    """Return the user's flags that select a processor; PyMC3 adds other flags on import."""
     return [flag for flag in cxxflags.split() if flag.lstrip("-").startswith("m")]
 
 
@@ -110,7 +110,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
 
 
 def watch_compiler(cmodule: ModuleType) -> None:
-    """Time each module that Theano's compiler class compiles; name the cause if the compiler cannot be used."""
+    """Time each module that Theano's compiler class compiles; name the cause in an error if that fails."""
     compile_str = cmodule.GCC_compiler.compile_str
 
     @functools.wraps(compile_str)

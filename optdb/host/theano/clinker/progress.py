@@ -1,4 +1,4 @@
-"""Shows the progress of theano.function after `DELAY_S`: a progress bar on a terminal, log lines elsewhere."""
+"""Shows the progress of theano.function after `DELAY_S` seconds: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY_S = 2.0
 
 
 class CompileProgress:
-    """The progress of the outermost theano.function of this process; other threads are not shown."""
+    """The progress of this process's outermost theano.function."""
 
     def __init__(self) -> None:
         self._phases: list[str] = []

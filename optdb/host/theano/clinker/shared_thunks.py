@@ -1,7 +1,8 @@
-"""Shortens the C code that takes a module's inputs and makes its thunks.
+"""Shortens the C code that reads a module's inputs and makes its thunks.
 
 `share` runs after `outlining.outline`. Modules whose struct only holds storage share the functions that make and delete
-their thunks. Code that stores an output is not shared: calls of small models would take 1 to 3 % longer.
+their thunks. The code that stores an output stays inline, because sharing it would make calls of small models 1 to 3 %
+slower.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ OPTDB_COLD static PyObject* make_module(struct PyModuleDef* definition)
 }}
 """
 
-#: The check of an input or output, as `outline` writes it, with the error code and the label of the failure.
+#: The check of an input or output, as `outline` writes it, with the failure's code and label.
 _CHECK = (
     rf"if \(!::{_NAMESPACE}::is_array_of\((?P=object), (?P<type>\w+)\)\) "
     rf'\{{ ::{_NAMESPACE}::set_array_error\((?P=object), (?P=type), "(?P=type)"\); '
@@ -113,7 +114,7 @@ _MODULE_INIT = re.compile(
     r"\s*PyObject \*m = PyModule_Create\(&moduledef\);\s*return m;\s*\}"
 )
 
-#: Patterns for a struct that only has storage: its constructor and destructor, and the module code that calls them.
+#: Patterns for a struct that only holds storage: its constructor and destructor, and the code that calls them.
 _STRUCT = re.compile(
     r"struct (?P<struct>__struct_compiled_op_\w+) \{"
     r"(?P<fields>\s*PyObject\* __ERROR;\s*(?:PyObject\* storage_\w+;\s*)*)"
@@ -138,13 +139,13 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The compiler cannot tell that the two names have the same value. Assigning one name to the other saves a register.
+#: The two names have the same value, which the compiler does not know. The assignment saves a register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
 def share(body: str) -> str:
-    """Shorten the result of `outline`; it then needs `HELPERS` before it, and `ARRAY_HELPERS` if it uses arrays."""
-    # Each pattern begins with rare text, so that matching takes less time than the C compiler saves.
+    """Shorten the result of `outline`; it then needs `HELPERS`, and `ARRAY_HELPERS` if it uses arrays."""
+    # Each pattern begins with rare text, so that matching is fast.
     body = _TAKE.sub(_called("take", "!{array}") + _SAME, body)
     body = _TAKE_OUTPUT.sub(_called("take_output", "!{array} && {object} != Py_None"), body)
     body = _MODULE_INIT.sub(rf"\g<head> return ::{_NAMESPACE}::make_module(&moduledef); }}", body)
@@ -161,7 +162,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Make a module use shared functions for its thunks, if its struct only has storage."""
+    """Make a module use shared functions for its thunks, if its struct only holds storage."""
     struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
     if struct is None or destructor is None or instantiate is None:
         return body

@@ -1,6 +1,6 @@
 """Identifies nodes with the same C code, and corrects the versions in the keys of cached modules.
 
-`signature` has the parts of a module's key that differ between nodes, without making a graph and a linker for each.
+`signature` collects the parts of a module's key that differ between nodes, without a graph and a linker for each node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]], self: A
 
 
 def flags_in_force() -> Hashable:
-    """Return the flags that the C code of all nodes depends on."""
+    """Return the flags that affect all C code."""
     return get_config_hash(), config.cxx, config.gcc.cxxflags, config.cmodule.remove_gxx_opt, config.cmodule.debug
 
 
@@ -50,7 +50,7 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    Equal ops of Theano may differ in ``openmp``; ops from elsewhere may differ in any attribute.
+    Equal Theano ops may differ in ``openmp``; other equal ops may differ in any attribute.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -67,8 +67,8 @@ def _value(constant: Constant) -> Hashable:
 def keep_without_props(cmodule_key_: Callable[..., Any], self: Any, fgraph: Any, *args: Any, **kwargs: Any) -> Any:
     """Correct ``CLinker.cmodule_key_``: an op with ``__props__ = ()`` is versioned.
 
-    Theano considers an op unversioned if its versions or its props include an empty tuple, and compiles its module
-    again in each process.
+    If an op's versions or props include an empty tuple, Theano considers it unversioned, and compiles its module in
+    each process.
     """
     key = cmodule_key_(self, fgraph, *args, **kwargs)
     if key is None or key[0]:

@@ -1,8 +1,8 @@
 """Stores compiled modules atomically in Theano's compiledir, and finds them by content.
 
-Theano keeps a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and its keys
-(``key.pkl``). Theano chooses random folder names. Here the name is a digest of the module's hash (of the source code,
-the flags and the versions), so that one file system look-up finds a module::
+Theano stores a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and the keys
+(``key.pkl``). Theano's folder names are random. This module uses a digest of the module's hash, which covers the source
+code, the flags and the versions, so that one file system look-up finds a module::
 
     compiledir/
         tmp<digest>/         a module: __init__.py, mod.cpp, <name>.so, key.pkl
@@ -60,11 +60,11 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # Locks by process: a thread of the parent may hold the parent's lock during a fork.
+        # A lock for each process: a thread may hold the parent's lock during a fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
-        """Return the path of a module's shared library, which may not exist yet."""
+        """Return the path of a module's shared library, which may not exist."""
         digest = hashlib.sha256(module_hash.encode()).hexdigest()[:_DIGITS]
         return self.compiledir / f"tmp{digest}" / f"{name}.{get_lib_extension()}"
 
@@ -77,7 +77,7 @@ class ModuleStore:
         return FileLock(self.folder / "locks" / f"{name}.lock")
 
     def stage(self) -> Stage:
-        """Return this process's stage for unfinished files, after removing the stages of dead processes."""
+        """Return this process's stage for unfinished files; remove the stages of dead processes."""
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             if self._stage is None or not self._stage.is_ours():
                 self._remove_abandoned()
@@ -110,7 +110,7 @@ class ModuleStore:
             self._publish(module, library, target)
             if target.exists():
                 return target
-            # The folder holds the remains of a module that was partly removed.
+            # The folder contains the remains of a partly removed module.
             shutil.rmtree(target.parent, ignore_errors=True)
         raise UnusableCompiledir(f"{target.parent} has no {target.name}, so it is not removed")
 
@@ -125,12 +125,12 @@ class ModuleStore:
 
     def clean_up(self, max_age_s: float) -> None:
         """Remove files of dead processes and, once a day, modules last read more than `max_age_s` seconds ago."""
-        # Do this at each clean-up, because the last process to compile may have been killed.
+        # Do this at each clean-up, because a compiling process may have been killed.
         self._remove_abandoned()
         stamp = self.folder / "cleaned"
         now = time.time()
         try:
-            # A stamp in the future means that the clock was set back.
+            # If the stamp is in the future, the clock was set back.
             if 0 <= now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
                 return
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class ModuleStore:
 
 
 class Stage:
-    """A folder for a process's unfinished files; after the process has died, other processes remove it."""
+    """A folder for a process's unfinished files; other processes remove it after the process has died."""
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -159,11 +159,11 @@ class Stage:
         self.root.mkdir()
 
     def is_ours(self) -> bool:
-        """Return whether this process created the stage, as opposed to its parent before a fork."""
+        """Return whether this process, not its parent, created the stage."""
         return self._process == os.getpid() and self.root.is_dir()
 
     def folder(self) -> Path:
-        """Create a folder in the stage, named as Theano would name a module's folder."""
+        """Create a folder in the stage, with a name like Theano's."""
         return Path(tempfile.mkdtemp(prefix="tmp", dir=self.root))
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ def _umask() -> int:
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does, except keys that cannot be pickled; their modules can still be found by content."""
+    """Pickle keys as Theano does; drop keys that cannot be pickled, whose modules are found by content."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -204,12 +204,12 @@ def link(library: Path, target: Path) -> None:
     try:
         target.hardlink_to(library)
     except OSError:
-        # Some file systems have no hard links, or allow few per file.
+        # Some file systems have no hard links, or only a few per file.
         shutil.copyfile(library, target)
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the locks of dead processes, and the folders of the same names."""
+    """Remove the locks of dead processes, and the folders with the same names."""
     for path in parent.glob("*.lock"):
         lock = FileLock(path)
         if lock.acquire(blocking=False):

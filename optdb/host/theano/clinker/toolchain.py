@@ -1,7 +1,7 @@
-"""Caches properties of the compiler on disk, so that later processes do not start it to query them again.
+"""Caches properties of the compiler on disk, so that later processes need not query the compiler.
 
-The answers depend on the compiler's file, this machine's processor, and the environment variables that compilers read,
-whose digest is part of the file's name.
+The cache file's name contains a digest of what the answers depend on: the compiler's file, the processor, and the
+environment variables that compilers read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COST = "queries the compiler again, which takes seconds"
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
-    """Return a file's real path, time and size, which change when it is replaced; None if there is no file."""
+    """Return a file's real path, time and size; None if there is no file."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -45,7 +45,7 @@ def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
 
 
 class Toolchain:
-    """The cached properties of one compiler on this machine; `folder` is by default in the user's cache."""
+    """The cached properties of one compiler on this machine."""
 
     def __init__(self, compiler: str, folder: Path | None = None) -> None:
         self.compiler = compiler
@@ -58,7 +58,7 @@ class Toolchain:
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
         """Return the cached answer to a question; if there is none, cache the result of `find`.
 
-        The question contains everything that the answer depends on. Both are JSON values.
+        The question must contain everything that the answer depends on. Both are JSON values.
         """
         if _compiler_stamp(self.compiler) is None:
             return find()
@@ -77,7 +77,7 @@ class Toolchain:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Let one process at a time query the compiler; waiting processes then find its answers."""
+        """Let only one process query the compiler; waiting processes then find the answers."""
         with self._mutex:
             if self._is_asking:  # answering one question requires the answer to another
                 yield
@@ -136,14 +136,14 @@ def toolchain(compiler: str) -> Toolchain:
 
 @functools.lru_cache(maxsize=1)
 def processor() -> str:
-    """Return a text that identifies this machine's processor, which determines the flags of ``-march=native``."""
+    """Return a text that identifies the processor, which determines the flags of ``-march=native``."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()} {platform.node()}"
     names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
     chosen = dict.fromkeys(line for line in lines if line.split("\t")[0].strip() in names)
-    # In virtual machines, /proc/cpuinfo lacks cache sizes that the compiler uses, so the host name is included.
+    # Include the host name: in virtual machines, /proc/cpuinfo lacks cache sizes that the compiler uses.
     return "\n".join([platform.machine(), platform.node(), *chosen])
 
 
@@ -165,7 +165,7 @@ def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
 
 
 def _compiler_has_room() -> bool:
-    """Return whether a compiler can write its temporary files; if it cannot, its answers may be wrong."""
+    """Return whether a compiler can write its temporary files; otherwise, its answers may be wrong."""
     # Do not use `tempfile.gettempdir`, which skips a folder on a full disk.
     folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
     try:

@@ -1,8 +1,8 @@
-"""Joins the source code of modules with the same flags, libraries and headers in translation units.
+"""Combines modules with the same flags, libraries and headers into translation units.
 
 Each module has its own namespace, its macros are restored after it, and its init function has a unique name. Support
-code that may contain anything precedes the namespaces, and must be identical in the modules of a unit. A module whose
-own part includes a file or has a pragma is compiled alone.
+code precedes the namespaces, because it may contain anything, and must be identical in all modules of a unit. A module
+whose own part includes a file or has a pragma is compiled alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from theano.gof.utils import MethodNotDefined
 
 from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
-#: Modules with more characters are compiled alone: sharing a unit gains little, and GCC limits inlining in large units.
+#: Modules with more characters are compiled alone, because GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
-#: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
+#: The maximum length of an op's text, since the name of a fused op contains its whole code.
 MAX_OP_CHARS = 80
 
 COMMON_HEADERS = (
@@ -27,10 +27,10 @@ COMMON_HEADERS = (
     *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
 )
 
-#: Headers that affect no other code: no op of Theano has a using-directive for ``std``.
+#: Headers that affect no other code, since no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: Takes as long as all other headers together; Theano's tensor code only uses it for debug output.
+#: A header that takes as long as all others together, which Theano's tensor code only uses for debug output.
 _STREAM_HEADER = "<iostream>"
 
 LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
@@ -44,7 +44,7 @@ _ARRAY_HEADER = "<numpy/arrayobject.h>"
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)", re.MULTILINE)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
 
-#: The preprocessor directives that the own part of a module may have if it shares a unit.
+#: The preprocessor directives that a module's own part may contain if it shares a unit.
 _CONTAINED = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif"})
 _OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
@@ -65,7 +65,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Translation:
-    """The code of one module: all of it, the part that only this module has ('' if it is compiled alone), its ops."""
+    """The code of one module: all of it, its own part ('' if it is compiled alone), and its ops."""
 
     name: str
     source: str
@@ -73,7 +73,7 @@ class Translation:
     environment: Environment
     ops: tuple[str, ...] = ()
 
-    # Computed on demand, and only for modules that have to be compiled.
+    # Computed on demand, for modules that must be compiled.
 
     @functools.cached_property
     def can_share(self) -> bool:
@@ -82,12 +82,12 @@ class Translation:
 
     @functools.cached_property
     def body(self) -> str:
-        """The module's text in a unit: its own part, which calls functions that the unit's modules share."""
+        """The module's text in a unit, which calls functions that the unit's modules share."""
         return self._outlined if self.can_share else self.source
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The own part with calls of shared functions; '' if its preprocessor directives affect other code."""
+        """The own part with calls of shared functions; '' if its directives affect other code."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -153,7 +153,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes; common and harmless headers are one of two fixed tuples."""
+    """Return a module's includes, with the harmless headers as one of two fixed tuples."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -166,7 +166,7 @@ def _may_print(code: str) -> bool:
 
 
 def is_contained(body: str) -> bool:
-    """Return whether the effects of a module's preprocessor directives can be undone after its code."""
+    """Return whether the effects of a module's directives can be undone after its code."""
     pragmas = len(_PRAGMA.findall(body))
     directives = [name for name in _DIRECTIVE.findall(body) if name != "pragma"]
     return _CONTAINED.issuperset(directives) and pragmas == len(_OPENMP.findall(body))
@@ -177,10 +177,10 @@ def _bracketed(include: str) -> str:
 
 
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
-    """Divide modules among units of about the same compile time, the largest unit first.
+    """Divide modules into units with about the same compile time, the largest unit first.
 
-    A unit has at least `min_effort` characters, unless there are too few, and at most `max_modules`, which are compiled
-    one by one if the unit does not compile.
+    A unit has at least `min_effort` characters, if there are enough, and at most `max_modules` modules, which are
+    compiled one by one if the unit does not compile.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]
@@ -197,7 +197,7 @@ def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_mo
 
 
 def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
-    """Assign each module, largest first, to the unit that has the least effort so far."""
+    """Assign each module, the largest first, to the unit with the least effort so far."""
     units: list[list[Translation]] = [[] for _ in range(number)]
     efforts = [0] * number
     for module in modules:
@@ -208,7 +208,7 @@ def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
 
 
 def unit_text(modules: Sequence[Translation]) -> str:
-    """Return the text of modules that share an environment, merged into one unit if they can be."""
+    """Return the text of modules that share an environment, as one unit if possible."""
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
     environment = modules[0].environment

@@ -1,4 +1,4 @@
-"""Wraps Theano's functions that link, compile and cache C code, so that optdb compiles the code in batches."""
+"""Wraps Theano's functions that link, compile and cache C code, so that C code is compiled in batches."""
 
 from __future__ import annotations
 

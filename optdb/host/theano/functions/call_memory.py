@@ -1,6 +1,6 @@
-"""The memory that the values of a call need at each node, from the liveness of the nodes' outputs.
+"""The memory that a call's values need at each node, from liveness analysis.
 
-Theano's symbolic shapes are evaluated for the input shapes of the call.
+Theano's symbolic shapes are evaluated for the call's input shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class InputValue:
-    """The recorded properties of an input: shape, size in bytes, and the value if it may be a length."""
+    """An input's shape, size in bytes, and value if it may be a length."""
 
     shape: tuple[int, ...] | None
     nbytes: int
@@ -49,15 +49,15 @@ class CallMemory:
     Parameters
     ----------
     steps : sequence of (Apply, int)
-        The nodes in execution order, each with the bytes of all values that are live while it runs.
+        The nodes in execution order, each with the bytes of all live values.
     arguments, shared, constants : int
         Bytes that are not included in `steps`.
     unknown : int
-        The number of node outputs whose sizes are unknown and therefore left out.
+        The number of node outputs that are left out because their sizes are unknown.
     buffers : int or None
         The bytes of the buffers assigned to values on a device; None on the host.
     separately : int
-        The total bytes of all values, as if no two values shared memory.
+        The total bytes of all values if no two values shared memory.
     """
 
     steps: Sequence[tuple[Apply, int]]
@@ -75,7 +75,7 @@ class CallMemory:
 
 
 def call_memory(function: Function, inputs: Mapping[Variable, InputValue]) -> CallMemory:
-    """Return the memory of a call with these graph inputs on the host, without memory that ops allocate internally."""
+    """Return the memory of a call on the host, without memory that ops allocate internally."""
     fgraph = function.maker.fgraph
     order = getattr(function.fn, "nodes", None) or fgraph.toposort()
     lengths = _Lengths(fgraph, inputs)
@@ -101,9 +101,9 @@ def _is_shared(spec: Any) -> bool:
 def live_bytes(
     order: Sequence[Apply], outputs: Iterable[Variable], sizes: Mapping[Variable, int | None], frees: bool = True
 ) -> tuple[list[int], int]:
-    """Return the bytes that are live at each node, and the bytes of all values; views use the memory of their inputs.
+    """Return the live bytes at each node, and the bytes of all values; views use their inputs' memory.
 
-    `sizes` has None for unknown sizes. If `frees` is False, every value lives until the end.
+    Unknown sizes are None. If `frees` is False, every value lives until the end.
     """
     owner_of: dict[Variable, Variable] = {}
     begins: dict[Variable, int] = {}
@@ -133,7 +133,7 @@ def live_bytes(
 
 
 def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return the outputs that share memory with an input, each with the index of that input."""
+    """Return the outputs that share memory with an input, with the input's index."""
     written = getattr(node.op, "destroy_map", None) or {}
     over = [(node.outputs[number], slots[0]) for number, slots in written.items() if slots]
     return [*over, *viewed_slots(node)]
@@ -173,7 +173,7 @@ class _Lengths:
         return tuple(int(self._value(length)) for length in lengths)
 
     def _value(self, var: Variable) -> HostArray:
-        """Return the value of an integer variable, from lengths, constants and small inputs."""
+        """Return the value of an integer variable, computed from lengths, constants and small inputs."""
         waiting = [var]
         while waiting:
             current = waiting[-1]
@@ -198,7 +198,7 @@ class _Lengths:
         return node.inputs
 
     def _computed(self, var: Variable) -> HostArray | None:
-        """Return a variable's value if the values that it depends on are known; None otherwise."""
+        """Return a variable's value if it can be computed, else None."""
         if isinstance(var, Constant):
             return np.asarray(var.data) if var.data is not None and _may_be_length(var) else None
         if var in self._inputs:
@@ -228,13 +228,13 @@ def _may_be_length(var: Variable) -> bool:
 
 
 def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostArray | None:
-    """Return one output of a node, computed from integers; None if the op rejects them."""
+    """Compute one output of a node from integers; return None if the op rejects them."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     perform: Callable[..., Any] = node.op.perform
     inputs = [np.array(value, dtype=var.type.dtype) for var, value in zip(node.inputs, values, strict=True)]
     try:
         perform(node, inputs, storage)
     except Exception:
-        # An op that rejects its inputs raises in the call itself as well.
+        # The op also raises in the call itself.
         return None
     return np.asarray(storage[number][0])

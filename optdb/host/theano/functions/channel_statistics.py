@@ -1,6 +1,6 @@
-"""Ops that compute the statistics that devices exchange for batch normalization of a distributed batch.
+"""Ops for the statistics that devices exchange in batch normalization.
 
-A channel has the elements with the same indices along the axes that are not normalized over.
+A channel consists of the elements with the same indices along the axes that are not normalized over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NUMBERS = 3
 
 
 class _ChannelStatistics(Op):
-    """Base class of ops that return a vector of `NUMBERS` statistics per channel, sorted by statistic."""
+    """Base class of ops that return `NUMBERS` statistics per channel as a vector, sorted by statistic."""
 
     __props__ = ("axes",)
     _f16_ok = True
@@ -64,10 +64,9 @@ class ChannelMoments(_ChannelStatistics):
 
 
 class ChannelGradientSums(_ChannelStatistics):
-    """Gradients of the scales and biases of channels, and sums of deviations from the means.
+    """The gradients of the channels' scales and biases, and sums of deviations from the means.
 
-    The inputs are the array, the gradient of the normalized array, and the means and the inverse deviations that
-    normalized it.
+    The inputs are the array, the gradient of the normalized array, and the means and inverse deviations.
     """
 
     def _numbers(
@@ -80,7 +79,7 @@ class ChannelGradientSums(_ChannelStatistics):
 def of_channels(
     x: TensorVariable, axes: Sequence[int], vector: TensorVariable, number: int, count: int
 ) -> TensorVariable:
-    """Extract one of the `count` statistics per channel from a vector; return an array of length 1 along the axes."""
+    """Extract one of `count` statistics per channel from a vector, as an array of length 1 along the axes."""
     lengths = [x.shape[axis] for axis in range(x.type.ndim) if axis not in axes]
     size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
     part: TensorVariable = vector.reshape((count, size))[number] if count > 1 else vector

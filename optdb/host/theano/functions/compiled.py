@@ -1,4 +1,4 @@
-"""Observes and wraps the compilation of functions, and replaces compiled functions by equivalents."""
+"""Observes and wraps the compilation of functions, and makes equivalents of compiled functions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class FunctionInTurn(Function):
 
 
 def function_like(function: Function) -> Function:
-    """Return a function that takes the same arguments as `function`, but has its own storage.
+    """Return a function with the arguments of `function` and its own storage.
 
-    The caller sets ``fn``, which returns the outputs, and applies updates itself if ``need_update_inputs`` is False.
-    The values of inputs other than shared variables are copied. One thread at a time calls the function.
+    The caller sets ``fn``, which returns the outputs; if ``need_update_inputs`` is False, it also applies updates. The
+    values of inputs other than shared variables are copied. Only one thread at a time calls the function.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -55,27 +55,27 @@ def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
 
 
 def has_c_thunks(function: Function) -> bool:
-    """Return whether the nodes of a function may be computed by C code."""
+    """Return whether nodes of a function may run in C."""
     linker = function.maker.linker
     return not isinstance(linker, PerformLinker) and getattr(linker, "c_thunks", None) is not False
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return a map from outputs of a function's graph that are updates to its inputs; the graph may be a copy."""
+    """Map the outputs of a function's graph that are updates to its inputs."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
 
 
 def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Return a backend's equivalent of a compiled function.
+    """Compile a function for a backend.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
         The compiled function, which is not changed.
     backend : callable
-        Makes the equivalent; `opencl_backend` returns one.
+        The backend, such as the result of `opencl_backend`.
 
     Returns
     -------
@@ -104,13 +104,13 @@ optimize_method = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return an input's default; the default's value is None unless each call restores it."""
+    """Return an input's default, with the value None unless each call restores it."""
     return required, refeed, value if refeed else None
 
 
 @contextmanager
 def watching(see: Callable[[Any], None]) -> Iterator[None]:
-    """Call `see` with each function, including inner functions, compiled in the block."""
+    """Call `see` with each function that is compiled in the block, including inner functions."""
 
     def showing(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -137,12 +137,12 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: Method of ``fn`` that returns a lock, for which threads that call the function wait.
+#: The method of ``fn`` that returns a lock, which threads acquire to call the function.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Enter the context that `surround` returns around the compilation of each outer function's nodes from now on."""
+    """Run the compilation of each later outer function's nodes within a context from `surround`."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -157,7 +157,7 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 
 
 class _CompilationLock:
-    """A reentrant lock that is free in a forked process, whichever thread held it before."""
+    """A reentrant lock that is free in a forked process."""
 
     def __init__(self) -> None:
         self._renew()
@@ -177,7 +177,7 @@ class _CompilationLock:
 
 
 _lock = _CompilationLock()
-#: Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process.
+#: Allows one compilation at a time: Theano's graphs share constants, rewriters have state, and flags are global.
 compilation_in_turn = PatchGroup(
     "Compilation in turn",
     "from the import of Theano on",
@@ -193,7 +193,7 @@ def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
     return functools.wraps(insert)(without_test_values()(insert))
 
 
-#: The copies of results and updates may be on a device.
+#: Copies of results and updates may be on a device.
 copies_of_results = PatchGroup(
     "Copies of results",
     "from the import of Theano on",

@@ -1,6 +1,6 @@
 """An op that checks the lengths that a user declared for an array.
 
-Theano's `SpecifyShape` requires all lengths, and raises AssertionError where `ConvOp` raises ValueError.
+Theano's `SpecifyShape` requires all lengths, and raises AssertionError, while `ConvOp` raises ValueError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from optdb.host.api.graph import Apply, Op, Variable
 
 
 class DeclaredLengths(Op):
-    """Returns an array unchanged, on the host or on a device, if it has the declared lengths; None is any length."""
+    """Returns an array unchanged if it has the declared lengths; None is any length."""
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
@@ -27,7 +27,7 @@ class DeclaredLengths(Op):
         self.lengths = lengths
 
     def make_node(self, x: Variable) -> Apply:
-        """Return a node whose result has the type of `x`; `x` must have one axis for each declared length."""
+        """Return a node whose result has the type of `x`, with one axis for each declared length."""
         if x.type.ndim != len(self.lengths):
             raise TypeError(f"{len(self.lengths)} lengths are declared for an array of {x.type.ndim} axes")
         return Apply(self, [x], [x.type()])
@@ -44,7 +44,7 @@ class DeclaredLengths(Op):
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the declared lengths; for undeclared lengths, return the lengths of the input."""
+        """Return the declared lengths, and the input's lengths along other axes."""
         return [
             tuple(
                 shapes[0][axis] if n is None else as_tensor_variable(np.int64(n)) for axis, n in enumerate(self.lengths)
@@ -53,6 +53,6 @@ class DeclaredLengths(Op):
 
 
 def declare_lengths(x: Variable, lengths: Sequence[int | None]) -> Variable:
-    """Return `x` with a check of its lengths; `x` itself if none is declared."""
+    """Return `x` with a check of its lengths; `x` itself if no length is declared."""
     lengths = tuple(None if length is None else int(length) for length in lengths)
     return x if set(lengths) == {None} else DeclaredLengths(lengths)(x)

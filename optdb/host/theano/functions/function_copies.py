@@ -1,7 +1,7 @@
-"""Prevents in-place nodes in copies of compiled functions from overwriting values that are still needed.
+"""Prevents in-place nodes in copies of functions from overwriting values that are still needed.
 
-`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. ``swap`` may make two
-inputs share memory, and ``delete_updates`` keeps nodes that compute an update in place.
+`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. Its option ``swap``
+may make two inputs share memory, and ``delete_updates`` keeps nodes that update in place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _ordering(
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Run nodes that overwrite memory after its other readers, and mark the user's overwritten inputs."""
+    """Order nodes that overwrite memory after its other readers, and mark the user's overwritten inputs."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.
@@ -54,7 +54,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Make nodes overwrite copies of values that outlive a call and are no longer updated."""
+    """Make nodes overwrite copies of values that are no longer updated but outlive a call."""
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
@@ -62,7 +62,7 @@ def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Make the graph read copies of inputs that share memory with another input whose variable is updated."""
+    """Make the graph read copies of inputs that share memory with an updated input."""
     by_container: dict[int, list[int]] = {}
     for number, spec in enumerate(specs):
         if isinstance(getattr(spec, "value", None), Container):

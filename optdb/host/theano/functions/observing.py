@@ -1,6 +1,6 @@
-"""Observes Theano's compilations: each graph before it is optimized, the function, and the times of all parts.
+"""Observes Theano's compilations: graphs before optimization, functions, and times.
 
-`observe` adds Theano's ``ProfileStats`` to each function that is compiled in its block, without printing at exit.
+`observe` adds Theano's ``ProfileStats`` to each function compiled in its block; they are not printed at exit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.host.theano.functions.call_memory import CallMemory, InputValue, call
 from optdb.host.theano.functions.compiled import computed_by
 from optdb.trace_log import CompilerRun, compiler_runs
 
-#: The name of a fused op contains its whole code.
+#: The maximum length of an op's name; the name of a fused op contains its whole code.
 MAX_OP_CHARS = 400
 
 
@@ -58,7 +58,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True)
 class GraphSnapshot:
-    """A graph at one moment: its nodes in topological order, and the indices of its outputs' nodes."""
+    """A graph as text: its nodes in topological order, and the indices of the nodes that compute its outputs."""
 
     nodes: tuple[NodeSnapshot, ...]
     outputs: tuple[int, ...]
@@ -80,15 +80,15 @@ class ObservedFunction:
     profile : ProfileStats
         Theano's measurements: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
     around : object
-        The value of the context manager in which the optimization ran.
+        The value of the context manager around the optimization.
     function : Function or None
         The function; None if compiling it failed.
     link_span : tuple of float
         Start and end of linking, by `time.perf_counter`.
     compilers : sequence of CompilerRun
-        All compilers that ran under observation, also for other functions.
+        All compiler runs under observation, including those for other functions.
     first_call_seconds : float or None
-        Duration of the first call that did not raise; None if there was none.
+        The duration of the first successful call; None if there was none.
     inputs : dict
         The inputs of the function's graph in that call.
     """
@@ -117,7 +117,7 @@ class ObservedFunction:
     def link_times(self) -> list[tuple[str, float]]:
         """Return the seconds of each compiler, of loading C code, and of the rest of linking.
 
-        Compilers run in parallel: their total is the time during which at least one of them runs.
+        Compilers run in parallel; their total is the time during which at least one runs.
         """
         begin, end = self.link_span
         runs: dict[str, list[tuple[float, float]]] = {}
@@ -130,7 +130,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the first call, or of a device's last recorded call; None if unknown."""
+        """Return the memory of the first call or of a device's last recorded call; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -144,10 +144,10 @@ class ObservedFunction:
         return self.first_call_seconds is not None
 
     def node_times(self) -> dict[Apply, tuple[float, int]]:
-        """Return the seconds and calls of each node of the compiled graph; nodes that were not timed are left out."""
+        """Return the seconds and calls of each timed node in the compiled graph."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists the nodes of each function. If a device replays the nodes as one plan, their counts stay at 0.
+        # Theano lists all nodes; if a device replays them as a plan, their counts stay at 0.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 
@@ -165,7 +165,7 @@ def _node_of(key: Any) -> Apply:
 
 
 def snapshot(outputs: Iterable[Variable]) -> GraphSnapshot:
-    """Return the graph that computes some variables, as text."""
+    """Return the graph that computes `outputs`, as text."""
     outputs = list(outputs)
     indices: dict[Any, int] = {}
     nodes: list[NodeSnapshot] = []
@@ -190,7 +190,7 @@ def snapshot(outputs: Iterable[Variable]) -> GraphSnapshot:
 
 
 def _line_of(node: Apply) -> str:
-    """Return the line that made a node, as recorded by Theano: the innermost frame of the user's code."""
+    """Return the line of the user's code that made a node, from the innermost frame recorded by Theano."""
     for out in node.outputs:
         for trace in getattr(out.tag, "trace", None) or ():
             if trace:
@@ -203,9 +203,9 @@ def _line_of(node: Apply) -> str:
 def observe(
     see: Callable[[ObservedFunction], None], around: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> Iterator[None]:
-    """Call `see` with each function, including inner functions, whose compilation begins in the block.
+    """Call `see` with each function whose compilation begins in the block, including inner functions.
 
-    Graphs are optimized in the context that `around` returns, whose value becomes the attribute ``around``.
+    Graphs are optimized in the context from `around`, whose value becomes the attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:
@@ -215,7 +215,7 @@ def observe(
             if profile is not None and profile is not False:
                 initialize(self, inputs, outputs, *args, **kwargs)  # the user has passed a profile of their own
                 return
-            # Inner functions of Scan need this class, which also works for all other functions.
+            # Inner functions of Scan need this class, which also works for other functions.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
             seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats, compilers=runs)
             see(seen)
@@ -274,7 +274,7 @@ def _noting_first_call(call: Callable[..., Any], self: Function, *args: Any, **k
 
 
 def _wanted(inputs: Any, outputs: Any) -> list[Variable]:
-    """Return all variables that a function computes: its outputs, and the updates of its inputs."""
+    """Return a function's outputs and the updates of its inputs."""
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     wanted = [getattr(out, "variable", out) for out in outputs]
     updates = [getattr(spec, "update", None) for spec in inputs]

@@ -39,7 +39,7 @@ from optdb.host.api.traces import copy_trace
 from optdb.host.theano.functions.declared import declare_lengths
 
 Plain = Mapping[type, Callable[[Any], PureOp]]
-"""The class of an op that may work in place, to a function that takes one and returns the same op, not in place."""
+"""Maps an op class to a function that returns an op of this class without in-place operation."""
 
 
 def plain_copy(
@@ -48,11 +48,11 @@ def plain_copy(
     more: Plain = MappingProxyType({}),
     in_place: Collection[Apply] = (),
 ) -> dict[Variable, Variable]:
-    """Copy nodes, in topological order, with plain ops instead of in-place ops; return a map from variables to copies.
+    """Copy nodes in topological order with plain ops instead of in-place ops; map variables to their copies.
 
-    `replace` maps graph inputs to replacements of the same types. `more` has additional plain ops of a device. Nodes in
-    `in_place` are kept: they overwrite variables in `replace`. An op that only works in place gets copies of the inputs
-    that it overwrites.
+    `replace` maps graph inputs to replacements of the same types. `more` contains additional plain ops of a device.
+    Nodes in `in_place` are kept, because they overwrite variables in `replace`. An op that only works in place gets
+    copies of the inputs that it overwrites.
     """
     copies = dict(replace)
     plain_ops = {**_PLAIN, **more}
@@ -71,7 +71,7 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return the variable that Theano copies or views for a function's caller."""
+    """Return the variable of which an output is a copy or a view for the caller."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
@@ -86,19 +86,19 @@ def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Varia
 
 
 def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace variables in a linker's graph, which may be a copy or unpickled; the result is not validated."""
+    """Replace variables in a linker's graph, which may be a copy or unpickled, without validation."""
     _let_change(fgraph)
     fgraph.replace_all(pairs, reason=reason)
 
 
 def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str) -> None:
-    """Replace a single output of a graph, under the same conditions as `replace_in_linked`."""
+    """Replace one output of a graph, as `replace_in_linked` does."""
     _let_change(fgraph)
     fgraph.change_input("output", index, var, reason=reason)
 
 
 def _let_change(fgraph: FunctionGraph) -> None:
-    """Restore the data that a graph needs to be changed and that pickles omit."""
+    """Restore the data for changes of a graph, which pickles omit."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):
@@ -108,14 +108,14 @@ def _let_change(fgraph: FunctionGraph) -> None:
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
-        # A ConvOp with given lengths of 1 infers a more specific result type than the abstract convolution.
+        # A ConvOp with lengths of 1 infers a more specific result type than the abstract convolution.
         out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
     overwritten = {slot for slots in destroyed.values() for slot in slots}
     plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
-        # Do not call the op: a call would convert the arguments, which was already done when the first node was made.
+        # Do not call the op, which would convert the arguments again.
         return plain(node.op).make_node(*inputs).outputs
     for slot in overwritten:
         inputs[slot] = deep_copy_op(inputs[slot])
@@ -159,13 +159,13 @@ def _has_abstract(node: Apply) -> bool:
     op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
-    # Theano's rule for the shape of a gradient without a given shape ignores dilation.
+    # Theano's inferred shape of a gradient ignores dilation.
     has_shape = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
     return has_shape or set(op.filter_dilation) == {1}
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
-    """Return the result of an op that computes a convolution, or its gradient, by matrix products."""
+    """Return the result of an op that computes a convolution or its gradient by matrix products."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
         border_mode=op.border_mode,
@@ -181,7 +181,7 @@ def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op
 
 
 def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
-    """Return the lengths that the op infers for a gradient without a given shape."""
+    """Return the lengths that the op infers for a gradient."""
     node = op.make_node(*arrays)
     whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
     return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]
@@ -189,7 +189,7 @@ def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
 
 def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
     images, filters = inputs
-    # The op raises for lengths other than its declared ones; an abstract convolution does not.
+    # Unlike an abstract convolution, the op raises for lengths other than the declared ones.
     images = declare_lengths(images, (op.bsize, *op.imshp))
     filters = declare_lengths(filters, (op.nkern, None, *op.kshp))
     return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)

@@ -1,4 +1,4 @@
-"""Recovers the graph of a compiled function as the user wrote it, and compiles graphs that are made from it."""
+"""Recovers the graph of a compiled function as the user wrote it, and compiles graphs derived from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CallArgument:
     name: str | None
     required: bool
     default: Any
-    #: Whether a float array of a wider type is accepted.
+    #: Whether float arrays of wider types are accepted.
     allow_downcast: bool | None
 
 
@@ -54,12 +54,12 @@ class Original:
 
 
 def original_of(function: Function) -> Original:
-    """Return the graph of a compiled function as the user wrote it, which Theano keeps, also in pickles.
+    """Return the graph of a compiled function as the user wrote it.
 
     Raises
     ------
     TypeError
-        If it is not a compiled function, or has inputs that its calls update.
+        If it is not a compiled function, or if calls update its inputs.
     """
     if not isinstance(function, Function):
         raise TypeError(f"expected a compiled function, as returned by theano.function, not {function!r}")
@@ -94,12 +94,12 @@ def compile_step(
     name: str,
     borrow: bool = True,
 ) -> Function:
-    """Compile a graph for the host without C code, so that a simulator can compute it.
+    """Compile a graph for the host without C code, for a simulator.
 
-    If `borrow` is true, the next call may overwrite results. Unused inputs are accepted.
+    If `borrow` is true, a call may overwrite the previous results. Unused inputs are accepted.
     """
     return _function(
-        # Do not borrow the inputs: Theano compares the memory of each pair of inputs if at least one is borrowed.
+        # Do not borrow inputs, because Theano then compares the memory of each pair of inputs.
         list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
@@ -113,8 +113,7 @@ def compile_step(
 def held_variable(var: Variable, name: str) -> SharedVariable:
     """Return a new shared variable, an empty array, for values of a tensor variable.
 
-    If a function updates this variable, the function does not read the old value, and may overwrite it even if the call
-    raises.
+    A function that updates this variable does not read the old value, and may overwrite it even if the call raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)

@@ -1,6 +1,7 @@
 """Extends ``debugprint`` to objects with a method ``__debugprint__``, and shortens the names of composites.
 
-The name of a `Composite` repeats shared subexpressions, and may not fit into memory; long names become lists of steps.
+The name of a `Composite` repeats shared subexpressions and may not fit into memory, so long names become lists of
+steps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from theano.scalar.basic import Composite
 from optdb.host.api.graph import FunctionGraph, clients
 from optdb.host.api.patching import PatchGroup, Wrapper, around
 
-#: The maximum number of ops and inputs of a scalar graph that is written out as in Theano.
+#: The maximum number of ops and inputs of a scalar graph that is printed as in Theano.
 _WRITTEN_OUT = 100
 
 
@@ -31,7 +32,7 @@ def _in_few_words(init_name: Callable[[Composite], None], self: Composite) -> No
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return the number of ops and inputs in the text of a graph that repeats shared subexpressions."""
+    """Return the number of ops and inputs in a graph's text with repeated subexpressions."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
@@ -40,7 +41,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 
 def _steps(graph: FunctionGraph) -> list[str]:
-    """Return the variables that are used more than once, each listed once, and the outputs."""
+    """Return the variables that are used more than once, and the outputs."""
     shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
     steps: list[str] = []
     for node in graph.toposort():
@@ -70,7 +71,7 @@ patches = PatchGroup(
 
 
 def _graphs_of(obj: Any) -> Any:
-    """Return the graphs of an object, or of the objects in a list; return anything else unchanged."""
+    """Return the graphs of an object or of the objects in a list; return anything else unchanged."""
     if isinstance(obj, (list, tuple, set)):
         return [graph for item in obj for graph in _as_list(_graphs_of(item))]
     graphs = getattr(type(obj), "__debugprint__", None)

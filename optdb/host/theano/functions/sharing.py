@@ -1,8 +1,7 @@
 """Detects in-place changes to the values of shared variables.
 
-Code that caches a copy of a value compares the object in Theano's storage. That misses writes by ``set_value(...,
-borrow=True)`` and ``zero(borrow=True)``, and updates that Theano's linkers compute in place. :func:`watch` starts
-recording these writes.
+Caches of values detect a new object in Theano's storage, but not in-place writes by ``set_value(..., borrow=True)``,
+``zero(borrow=True)`` and updates. :func:`watch` records these writes.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.patching import PatchGroup, Wrapper, around
 from optdb.host.api.user_inplace import is_overwritten_by_user
 
-#: Each number is given to a single version only, across all threads.
+#: Numbers versions uniquely across all threads.
 _versions = itertools.count(1)
 _lock = threading.Lock()
 
 
 def watch() -> None:
-    """Record in-place writes from now on; check the existing functions once."""
+    """Record later in-place writes, and check the existing functions once."""
     with _lock:
         if _patches.installed:
             return
@@ -43,7 +42,7 @@ def version(container: Container) -> int:
 
 
 def has_unmarked_writer(container: Container) -> bool:
-    """Return whether a function of Theano's linkers may overwrite the variable's value in place at any time."""
+    """Return whether a function may overwrite the variable's value in place at any time without being recorded."""
     return getattr(container, "optdb_written", False)
 
 
@@ -78,7 +77,7 @@ def _note(function: Function) -> None:
     for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
         # A copy made with `delete_updates=True` may still have in-place nodes.
         may_write = not on_device and (spec.update is not None or spec.mutable)
-        # A device's function marks its updates itself, but not the inputs that the user's ops overwrite.
+        # A device's function records its updates, but not the inputs that the user's ops overwrite.
         may_write = may_write or is_overwritten_by_user(var)
         if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True

@@ -1,1 +1,1 @@
-"""Makes ``import theano`` work: checks versions, translates source, finds a BLAS, adds flags, corrects faults."""
+"""Makes ``import theano`` work: checks versions, translates source, finds a BLAS, adds flags and corrects faults."""

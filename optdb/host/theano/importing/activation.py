@@ -1,7 +1,7 @@
 """Makes ``import theano`` load optdb in a whole environment, for programs that do not import optdb.
 
-`activate` writes a ``.pth`` file, which Python runs at startup. The file adds a finder, which imports optdb when Theano
-or a library on top of it is imported.
+`activate` writes a ``.pth`` file, which Python runs at startup. It adds a finder that imports optdb when Theano or a
+library that uses Theano is imported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ sys.meta_path.insert(0, OptdbActivation)
 
 
 class CannotActivate(RuntimeError):
-    """The environment's folder is not writable. The message names the folder and the cure."""
+    """Raised if the environment's folder is not writable. The message names the folder and the cure."""
 
 
 def pth_file() -> Path:
@@ -52,7 +52,7 @@ def is_active() -> bool:
 
 
 def activate() -> Path:
-    """Make ``import theano`` load optdb in programs of this environment from now on; return the written file.
+    """Make ``import theano`` load optdb in all programs of this environment; return the written file.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Finds a BLAS that Theano's C code can be linked with; completes Theano's NumPy-based fallback for BLAS.
+"""Finds a BLAS for Theano's C code, and completes Theano's NumPy-based fallback.
 
-The fallback lacks some functions, and all that take pointers to constants: a module that calls them cannot be
-loaded. The fallback needs the GIL, so ops that call BLAS in several threads use one thread.
+The fallback lacks some functions, without which a module that calls them cannot be loaded. It needs the GIL, so ops
+that call BLAS in several threads use one thread.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: Part of the version of each op that calls BLAS; changes together with `FUNCTIONS`.
+#: A part of the version of each op that calls BLAS; must change with `FUNCTIONS`.
 VERSION = 1
 
 
 def install(blas_headers: ModuleType) -> None:
-    """Make ``theano.tensor.blas_headers`` define all functions that ops call, if there is no BLAS to link with."""
+    """Without a BLAS, make ``theano.tensor.blas_headers`` define all functions that ops call."""
     from theano.configdefaults import config
 
     header_text, header_version = blas_headers.blas_header_text, blas_headers.blas_header_version
@@ -86,7 +86,7 @@ def install(blas_headers: ModuleType) -> None:
 
 
 def stay_in_one_thread(op_class: Any) -> None:
-    """Make a class of OpenMP ops compute without OpenMP if there is no BLAS to link with."""
+    """Without a BLAS, make a class of OpenMP ops run without OpenMP."""
     from theano.configdefaults import config
 
     update = op_class.update_self_openmp
@@ -101,17 +101,17 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header, including its fallback, with `FUNCTIONS` in place of the declarations."""
+    """Return Theano's header and fallback, with its declarations replaced by `FUNCTIONS`."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])
 
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
-#: Each normally takes a tenth of a second.
+#: The timeout in seconds for a trial program, which normally takes a tenth of a second.
 TIMEOUT_S = 20
 
-# The program is valid C and C++: config.cxx is a C++ compiler, but BLAS exports unmangled names.
+# Valid C and C++, because config.cxx is a C++ compiler; BLAS exports unmangled names.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()
@@ -139,7 +139,7 @@ def _first_that_links(compiler: str, search: list[str]) -> str:
 
 
 def links(compiler: str, flags: Iterable[str]) -> bool:
-    """Return whether a program that calls BLAS compiles with these flags, and runs."""
+    """Return whether a program that calls BLAS compiles with these flags and runs."""
     try:
         with tempfile.TemporaryDirectory(prefix="optdb-blas-") as folder:
             source, program = Path(folder, "try.cpp"), Path(folder, "try.out")

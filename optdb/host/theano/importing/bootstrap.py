@@ -1,7 +1,7 @@
 """Makes Theano importable here, and calls back once it is imported.
 
-`start` installs an import hook, and the finders that translate the modules of Theano and of libraries on top of it. The
-steps in `AROUND` run when any module imports Theano; `finish` runs after Theano's code.
+`start` installs an import hook, and the finders that translate the modules of Theano and of libraries that use it. The
+steps in `AROUND` run when a module imports Theano; `finish` runs after Theano's code.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from optdb.host.theano.importing.compat import ccode, deferring, libraries, vers
 from optdb.host.theano.importing.finders import Around, ImportHook, TranslatingFinder
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir
 
-#: `UnsupportedHost` is documented under this module.
+#: The documentation lists `UnsupportedHost` under this module.
 __all__ = ["UnsupportedHost", "finish", "start"]
 
 
 def start(compose: Callable[[], None]) -> None:
     """Install the import hook and the translation, which call `compose` when Theano is imported, after `finish`.
 
-    If Theano is already imported, run the missed steps. A second call, as when optdb is reloaded, does nothing.
+    If Theano is already imported, run the missed steps. A second call, for example when optdb is reloaded, does
+    nothing.
     """
     if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
         return
@@ -42,7 +43,7 @@ def start(compose: Callable[[], None]) -> None:
 
 
 def finish() -> None:
-    """Add the host package's features after Theano's code has run; build C code in batches if the flags enable that."""
+    """Add the host package's features to Theano, and build C code in batches if the flags enable that."""
     import theano
 
     from optdb.host.api import modes, user_inplace
@@ -91,7 +92,7 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        # Theano checks the folder on first use, and raises this error.
+        # Theano raises this error when it first uses the folder.
         if "compiledir" not in str(error):
             raise
         raise UnusableCompiledir(str(error)) from error
@@ -111,7 +112,7 @@ def _compiler() -> str:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Make Theano's C code compile with current versions of Python and NumPy, and cache the compiler's answers."""
+    """Make Theano's C code compile with current Python and NumPy versions, and cache queries of the compiler."""
     with deferring.deferred(module):
         yield
     ccode.install(module)
@@ -124,7 +125,7 @@ def _cmodule(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _remembering_queries() -> Iterator[None]:
-    """Cache the compiler's answers to the queries that Theano makes while it declares its flags."""
+    """Cache Theano's queries of the compiler while it declares its flags."""
     if not _builds_in_batches():
         yield
         return
@@ -142,7 +143,7 @@ def _builds_in_batches() -> bool:
 
 @contextmanager
 def _extension(module: ModuleType) -> Iterator[None]:
-    """While a module that Theano compiles for itself is built, hold a lock for this module only."""
+    """Build one of Theano's own extension modules under a lock for this module only."""
     from optdb.host.theano.clinker.extensions import build_alone
 
     with build_alone(module):
@@ -157,10 +158,10 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
         if name == "blas.ldflags":
-            # Only the default of the flag is replaced. Theano calls this function if no value is given elsewhere.
+            # Replace only the flag's default: Theano calls this function if the user has given no value.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # Those without keys (the virtual machine, Scan) do not work with NumPy 2 if they are built for NumPy 1.
+            # Modules without keys (the virtual machine, Scan) do not work with NumPy 2 if they were built for NumPy 1.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
@@ -177,7 +178,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Without the version, Theano would only fail later; with cached modules, when `theano.function` is called.
+    # Without the version, Theano would fail later, with cached modules only in `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -201,7 +202,7 @@ def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object
 
 
 def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
-    """Make the error of a flag for Theano's GPU back-end name the corresponding flag of optdb."""
+    """Name optdb's corresponding flag in the error of a flag for Theano's GPU back-end."""
 
     def check_device(value: str) -> object:
         wanted_flags.check_gpu_backend(name, value)
@@ -223,10 +224,10 @@ def _blas_headers(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _without_warning_of_fallback() -> Iterator[None]:
-    """Suppress the warning that there is no BLAS, unless the user chose to have none."""
+    """Suppress the warning that there is no BLAS, unless the user has set an empty flag."""
     from theano.configdefaults import config
 
-    # Read the value first: before that, Theano does not know whether the value is the default.
+    # Read the value first, because Theano then knows whether it is the default.
     ldflags = config.blas.ldflags
     if ldflags or not _parameter(config.blas, "ldflags").is_default:
         yield
@@ -252,7 +253,7 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
 
 
 def _parameter(section: object, name: str) -> Any:
-    """Return the object of a Theano flag; the attribute of that name returns only the flag's value."""
+    """Return the object of a Theano flag, not its value."""
     return vars(type(section))[name]
 
 

@@ -1,9 +1,9 @@
-"""Corrections of Theano's faults, in force from the import of Theano on, whether or not the engine is enabled.
+"""Corrections of Theano's faults, which are active from the import of Theano on, even without the engine.
 
 - A rewriter that raises leaves Theano's observer of new variables installed, which keeps all later graphs alive.
-- Without C code, a `Composite` computes ``~True`` as -2, and shared subexpressions once per use.
-- Without a C compiler, Theano rejects convolutions that its ConvOp lacks; Python and devices compute the abstract ops.
-- On a full disk, the lock of the compiledir would wait for minutes.
+- Without C code, a `Composite` evaluates ``~True`` to -2, and computes shared subexpressions once per use.
+- Without a C compiler, Theano rejects convolutions that its ConvOp lacks, although Python and devices support them.
+- On a full disk, the compiledir's lock waits for minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optdb.host.theano.importing.support import writing_compiledir
 
 @contextmanager
 def nodes_constructed() -> Iterator[list[Variable]]:
-    """Yield a list to which the variables made in the block are appended."""
+    """Yield a list that collects the variables created in the block."""
     made: list[Variable] = []
     observer = made.append
     Variable.append_construction_observer(observer)
@@ -51,7 +51,7 @@ def _impl_of(node: Apply) -> Callable[..., Any]:
 
 
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that computes an output; it looks nothing up, since each array element calls it."""
+    """Return a function that computes an output for one element, without look-ups."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]

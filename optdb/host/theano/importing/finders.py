@@ -1,4 +1,4 @@
-"""The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for the module.
+"""The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for a module.
 
 `ImportHook` enters a context manager around the code of selected modules; `TranslatingFinder` replaces their loader.
 """
@@ -25,7 +25,7 @@ class ImportHook(MetaPathFinder):
     the name of a module that no finder finds, and may raise a better error than Python's.
     """
 
-    #: Other finders read this attribute, so that two of them do not query each other endlessly.
+    #: An attribute by which such finders recognize each other, so that they do not recurse.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Now it has its real loader: inspect, linecache and importlib.resources use more than a Loader has.
+        # Restore the real loader, because inspect, linecache and importlib.resources use more than a Loader has.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):
@@ -64,7 +64,7 @@ class _AroundLoader(Loader):
 
 
 class TranslatingFinder(MetaPathFinder):
-    """A finder that translates the modules of `packages` if `wanted`, called with a full name, returns True."""
+    """A finder that translates the modules of `packages` for whose full names `wanted` returns True."""
 
     asks_others = True
 
@@ -79,7 +79,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Skip other finders that query the remaining finders, as this one does: they would recurse into this one.
+        # Skip finders that query the other finders, as this one does, because they would recurse.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:
@@ -88,7 +88,7 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # Use a loader of another kind, such as pytest's for tests, only if no finder has source to translate.
+            # Use another kind of loader, such as pytest's, only if no finder has source to translate.
             fallback = fallback or spec
         return fallback
 

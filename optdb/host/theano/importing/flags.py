@@ -1,6 +1,6 @@
 """Registers the flags of ``optdb.flags`` in ``theano.config``.
 
-The module ``theano.configparser`` is a parameter, because a second import after a failed one creates a new copy.
+``theano.configparser`` is a parameter, because the import after a failed import creates a new module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 from optdb import flags, trace_log
 from optdb.callers import caller_level
 
-#: Theano's own flags in the same section. Theano registers these flags after optdb's flags are checked.
+#: Theano's own flags in the same section, which it registers after optdb's flags are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
@@ -43,7 +43,7 @@ def register(configparser: ModuleType) -> None:
     Raises
     ------
     optdb.flags.FlagError
-        If the user has set an ``optdb.*`` flag that does not exist, or has set one to an invalid value.
+        If the user has set an unknown ``optdb.*`` flag, or has set one to an invalid value.
     """
     flag_names = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
     for name in _set_by_user(configparser):
@@ -52,7 +52,7 @@ def register(configparser: ModuleType) -> None:
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:
-            # The user's value is overridden, but an invalid value is still an error.
+            # Although the user's value is overridden, an invalid value is an error.
             with contextlib.suppress(KeyError):
                 flag.parse(configparser.fetch_val_for_key(flag.name))
             configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]
@@ -60,14 +60,14 @@ def register(configparser: ModuleType) -> None:
             flag.name,
             flag.doc,
             configparser.TypedParam(flag.default, _FlagReader(flag)),
-            # The flags change which graph is compiled, but never the C code of an op.
+            # The flags affect graphs, but never the C code of an op.
             in_c_key=False,
         )
     _refuse_unknown_fields(type(configparser.config.optdb), flag_names)
 
 
 def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
-    """Make assignments to unknown flags raise FlagError; otherwise Python would add an attribute."""
+    """Make assignments to unknown flags raise FlagError instead of adding an attribute."""
 
     def set_flag(config: object, name: str, value: object) -> None:
         if not hasattr(section, name):
@@ -78,7 +78,7 @@ def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
 
 
 def warn_without_section(configparser: ModuleType) -> None:
-    """Warn about flags that are optdb's apart from a missing or misspelt section."""
+    """Warn about optdb's flags with a missing or misspelt section."""
     for name in configparser.THEANO_FLAGS_DICT:
         guess = flags.misspelt_section(name)
         if guess:

@@ -1,6 +1,6 @@
-"""Theano's requirements (versions, a compiler, a folder for compiled code), and errors for unmet requirements.
+"""Theano's requirements (versions, a compiler, a folder for compiled code), and the errors if they are not met.
 
-Versions are read from the packages' metadata: no package that might fail is imported.
+Versions are read from the packages' metadata, because an import may fail.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ INSTALL_THEANO = "python -m optdb install-theano"
 
 
 class UnsupportedHost(ImportError):
-    """Theano cannot work here. The message names what was found and the cure."""
+    """Raised if Theano cannot work here. The message names the fault and the cure."""
 
 
 class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
-    """Theano, or a package that it needs, is not installed."""
+    """Raised if Theano, or a package that it needs, is not installed."""
 
 
 class _Unusable(RuntimeError):
-    """Something that Theano needs cannot be used.
+    """Base class of errors about something that Theano needs.
 
     In a cure, lines that begin with four spaces are commands to copy.
     """
@@ -43,7 +43,7 @@ class _Unusable(RuntimeError):
 
 
 class UnusableCompiledir(_Unusable):
-    """Theano's folder for compiled code cannot be used; the message names the folder and the cure."""
+    """Raised if Theano's folder for compiled code cannot be used; the message names the folder and the cure."""
 
     cure = (
         "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
@@ -55,7 +55,7 @@ class UnusableCompiledir(_Unusable):
 
 
 class UnusableCompiler(_Unusable):
-    """Theano's C++ compiler is missing, or does not compile correct code; the message names the cure."""
+    """Raised if Theano's C++ compiler is missing or does not compile correct code; the message names the cure."""
 
     def __init__(self, finding: str, cure: str) -> None:
         super().__init__(finding, cure)
@@ -90,7 +90,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Add the compiler's name and the cure to an error in the block, if the compiler would fail on any code."""
+    """Add the compiler's name and the cure to an error in the block if the compiler fails on any code."""
     try:
         yield
     except Exception as error:
@@ -101,7 +101,7 @@ def naming_compiler(compiler: str) -> Iterator[None]:
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return an error that names the compiler's fault; None if the compiler did not cause Theano's `error`."""
+    """Return an error that names the compiler's fault; None if it is not the cause of Theano's `error`."""
     complaint = _complaint(error)
     if complaint is None:
         return None
@@ -109,7 +109,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the error to raise instead if the compiler would fail on any code; None otherwise."""
+    """Return the error to raise instead if the compiler fails on any code; None otherwise."""
     if isinstance(error, OSError) and error.filename == compiler:
         return _cannot_start(compiler, error)
     complaint = _complaint(error)
@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the compiler's first error message, quoted with dots as line breaks; None for other exceptions."""
+    """Return the compiler's first message, in which Theano writes dots for line breaks; None for other exceptions."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None
@@ -145,7 +145,7 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the name of the folder and the cure to an error in the block that a full or read-only folder causes."""
+    """Add the folder's name and the cure to an error in the block if the folder is full or read-only."""
     try:
         yield
     except Exception as error:
@@ -211,7 +211,7 @@ def found(name: str) -> str | None:
 
 
 def problems() -> Iterator[tuple[Requirement, str | None]]:
-    """Yield each requirement that is not met, with the version found."""
+    """Yield each unmet requirement with the installed version."""
     for requirement in REQUIREMENTS:
         version = found(requirement.name)
         if version is None or not requirement.admits(version):
@@ -237,6 +237,6 @@ def _error(requirement: Requirement, version: str | None) -> UnsupportedHost:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers a version starts with: (1, 24, 0) for '1.24.0rc1'."""
+    """Return the leading numbers of a version: (1, 24, 0) for '1.24.0rc1'."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in numbers.group().split(".")) if numbers else ()

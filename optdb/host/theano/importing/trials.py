@@ -1,4 +1,4 @@
-"""Tests which parts of Theano work here, for ``python -m optdb doctor``. The first query imports Theano."""
+"""Tests of Theano's parts, for ``python -m optdb doctor``. The first test imports Theano."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ldflags() -> str:
 
 
 def compile_c_code() -> None:
-    """Compile a function with C code; if the compiler does not compile it, raise `support.UnusableCompiler`."""
+    """Compile a function with C code; raise `support.UnusableCompiler` if that fails."""
     import theano
     import theano.tensor as tt
 

@@ -1,6 +1,6 @@
-"""Guards: necessary conditions, cheap to test, for Theano's rewriters to apply to a node.
+"""Guards: cheap necessary conditions for Theano's rewriters to apply to a node.
 
-Some rewriters take long to find out that they do not apply: they build a unification, decompose a product, or catch an
+Some rewriters are slow to find that they do not apply: they build a unification, decompose a product, or catch an
 exception for each operand. A guard never rejects a node to which its rewriter applies.
 """
 
@@ -27,7 +27,7 @@ from optdb.host.theano.speedups.algebra import get_num_denum, has_unknown_simpli
 
 Guard = Callable[[Apply], bool]
 
-#: Scalar ops that have an inverse, or are their own inverse.
+#: Scalar ops that have an inverse.
 INVERTIBLE = tuple(
     getattr(scalar.basic, name)
     for name in ("Deg2Rad", "Rad2Deg", "Cosh", "ArcCosh", "Tanh", "ArcTanh", "Sinh", "ArcSinh", "Conj", "Neg", "Inv")
@@ -35,7 +35,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a guard that compares a node and its ancestors with a pattern; None if the pattern may look elsewhere."""
+    """Return a guard that matches a node and its ancestors with a pattern; None if the pattern looks elsewhere."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -57,7 +57,7 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
-# The most frequently called guards use loops, which take half as long as any() of a generator.
+# The most frequently called guards use loops, which take half the time of any() on a generator.
 
 
 def has_constant_of_another_dtype(node: Apply) -> bool:
@@ -108,7 +108,7 @@ def has_alloc(node: Apply) -> bool:
 
 
 def has_switch_with_zero(node: Apply) -> bool:
-    """Return whether an input is a switch with a branch that is zero."""
+    """Return whether an input is a switch with a zero branch."""
     for var in node.inputs:
         if var.owner is not None and isinstance(_scalar_op_of(var), scalar.Switch):
             _, left, right = var.owner.inputs
@@ -118,7 +118,7 @@ def has_switch_with_zero(node: Apply) -> bool:
 
 
 def is_decided_switch(node: Apply) -> bool:
-    """Return whether a switch's condition is constant or tests one of the branches, or both branches are the same."""
+    """Return whether a switch's condition is constant or tests a branch, or the branches are the same."""
     if len(node.inputs) != 3:
         return True
     cond, left, right = node.inputs
@@ -128,7 +128,7 @@ def is_decided_switch(node: Apply) -> bool:
 
 
 def may_be_useless(node: Apply) -> bool:
-    """Return whether there is one input, both inputs are the same, or an input of AND or OR is a constant."""
+    """Return whether there is one input, the inputs are the same, or an input of AND or OR is a constant."""
     if len(node.inputs) != 2:
         return len(node.inputs) == 1
     first, second = node.inputs
@@ -138,12 +138,12 @@ def may_be_useless(node: Apply) -> bool:
     return has_constant and isinstance(_scalar_op_of(node.outputs[0]), (scalar.AND, scalar.OR))
 
 
-#: Ops whose results are or may be lengths.
+#: Ops whose results may be lengths.
 _LENGTHS = (Shape, Shape_i, Subtensor, tt.Join, opt.MakeVector)
 
 
 def compares_length(node: Apply) -> bool:
-    """Return whether a node compares an input with itself, or a constant with a possible length or sum of lengths."""
+    """Return whether a node compares an input with itself, or a constant with a possible length or a sum."""
     if len(node.inputs) != 2:
         return True
     first, second = node.inputs
@@ -158,7 +158,7 @@ def compares_length(node: Apply) -> bool:
 
 
 def has_sigmoid_as_factor(node: Apply) -> bool:
-    """Return whether a factor of a product, or of a product nested in it, is a sigmoid."""
+    """Return whether a factor of a product, or of a nested product, is a sigmoid."""
     pending = list(node.inputs)
     while pending:
         var = pending.pop()
@@ -171,7 +171,7 @@ def has_sigmoid_as_factor(node: Apply) -> bool:
 
 
 def may_take_all(node: Apply) -> bool:
-    """Return whether each index is a slice that may start at the first element with step 1; the stop is not tested."""
+    """Return whether each index is a slice that may start at the first element and have step 1."""
     if not isinstance(node.op, Subtensor):
         return True
     operands = iter(node.inputs[1:])
@@ -187,7 +187,7 @@ def may_take_all(node: Apply) -> bool:
 
 
 def _may_be(part: Any, number: int) -> bool:
-    """Return whether a part of a slice may be `number` or absent; False for parts that are not constants."""
+    """Return whether a part of a slice is absent or a constant `number`."""
     if isinstance(part, Constant):
         part = part.data
     return part is None or not (isinstance(part, Variable) or part != number)
@@ -205,22 +205,22 @@ def may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-#: When Theano looks for operations to save, it counts a division as this many multiplications.
+#: The number of multiplications for which Theano counts a division.
 _DIVISION = 1.5
 
 
 def may_distribute(node: Apply) -> bool:
-    """Return whether distributing a factor or divisor over another factor that is a sum may save an operation."""
+    """Return whether distributing a factor or divisor over a factor that is a sum may save an operation."""
     num, denum = get_num_denum(opt.local_mul_canonizer, node.outputs[0])
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Theano combines a factor with those after it; none is left for the divisors.
+    # Theano combines a factor with later factors, so that none is left for the divisors.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 
 def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
-    """Return whether one of `factors` may be a sum over which a later factor, or a divisor, is distributed."""
+    """Return whether a factor may be a sum over which a later factor or a divisor is distributed."""
     for i, factor in enumerate(factors):
         if factor.owner is None:
             continue
@@ -249,7 +249,7 @@ def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> float:
-    """Return the maximum number of operations that Theano saves when it simplifies a product."""
+    """Return the maximum number of operations saved by simplifying a product."""
     canonizer = opt.local_mul_canonizer
     saved = 0.0
     numbers = [number for number in map(canonizer.get_constant, num) if number is not None]
@@ -269,7 +269,7 @@ def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> f
 
 
 def has_zero_operand(node: Apply) -> bool:
-    """Return whether an input is zero, or may turn out to be zero."""
+    """Return whether an input may be zero."""
     for var in node.inputs:  # noqa: SIM110
         if _may_be_constant(var) if var.owner is not None else _is_zero(var):
             return True
@@ -279,7 +279,7 @@ def has_zero_operand(node: Apply) -> bool:
 def is_no_product_of_some_axes(node: Apply) -> bool:
     """Return whether a reduction is a sum, or reduces all axes.
 
-    Theano 1.0.5 takes a factor out of ``(2 * x).prod(axis=1)`` with a wrong exponent; this guard prevents it.
+    Theano 1.0.5 takes a factor out of ``(2 * x).prod(axis=1)`` with a wrong exponent, which this guard prevents.
     """
     op = node.op
     return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim
@@ -304,12 +304,12 @@ _PASSED_THROUGH = (
 _COMPUTED = tt.basic.get_scalar_constant_value_elemwises
 
 
-#: The maximum depth to which get_scalar_constant_value looks.
+#: The maximum depth of get_scalar_constant_value's search.
 _MAX_DEPTH = 10
 
 
 def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
-    """Return whether Theano's get_scalar_constant_value may find a number, which requires known operands."""
+    """Return whether Theano's get_scalar_constant_value may find a number."""
     needed = _looked_at(var) if depth else None
     if needed is None:
         return isinstance(var, Constant)
@@ -320,7 +320,7 @@ def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
 
 
 def _looked_at(var: Variable) -> Sequence[Variable] | None:
-    """Return the variables that determine the value of `var`; None if it does not follow from a node's operands."""
+    """Return the operands that determine the value of `var`; None if there are none."""
     owner = var.owner
     if owner is None:
         return None

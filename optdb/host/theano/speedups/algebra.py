@@ -1,7 +1,7 @@
-"""Theano's canonizers of sums and products, without needless work on expressions that are already canonical.
+"""Faster canonizers of sums and products, which recognize canonical expressions.
 
-The canonizers are tried several times on every sum and product. These methods return the same results, detect canonical
-expressions without array operations, and walk long chains without recursion.
+Theano tries the canonizers several times on every sum and product. These methods return the same results, but detect
+canonical expressions without array operations, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _stock_simplify_constants = Canonizer.simplify_constants
 
 _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
-#: Theano's simplifiers of products: of ``x / abs(x)`` and the softmax. They do nothing without divisors.
+#: Theano's simplifiers of products, for ``x / abs(x)`` and the softmax, which do nothing without divisors.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 #: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its part.
@@ -50,7 +50,7 @@ def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
-    """Return the role of `op` for the canonizer: one of its ops, a DimShuffle that it looks through, or neither."""
+    """Return the role of `op` for the canonizer: one of its ops, a transparent DimShuffle, or neither."""
     entry = parts.get(id(op))
     if entry is not None:
         return entry[1]
@@ -61,7 +61,7 @@ def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> i
 
 
 def _completes_rank(op: Any) -> bool:
-    """Return whether `op` is a DimShuffle that only adds broadcastable dimensions on the left, as Elemwise does."""
+    """Return whether `op` is a DimShuffle that only adds broadcastable dimensions on the left."""
     if not isinstance(op, DimShuffle):
         return False
     rank = len(op.input_broadcastable)
@@ -75,7 +75,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands to decompose, in reverse order, with the lists for their own and for the opposite side.
+    # The operands to decompose, in reverse order, each with the lists for its own and the opposite side.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -112,7 +112,7 @@ def knows_simplifiers(canonizer: Canonizer) -> bool:
 def simplify(
     self: Canonizer, num: list[Variable], denum: list[Variable], out_type: Any
 ) -> tuple[list[Variable], list[Variable]]:
-    """Cancel common entries, combine constants, and run the simplifiers; both lists may be changed."""
+    """Cancel common entries, combine constants, and run the simplifiers; may change both lists."""
     if denum:
         num, denum = self.simplify_factors(num, denum)
     num, denum = self.simplify_constants(num, denum, out_type=out_type)
@@ -125,7 +125,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants, unless there are none, or the only constant does not change."""
+    """Combine all constants, unless there are none or the only one does not change."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -139,16 +139,16 @@ def simplify_constants(
 
 
 def _is_number(v: Any) -> bool:
-    """Return whether `v` is a scalar constant or a number, which Theano's canonizer combines with other numbers."""
+    """Return whether `v` is a scalar constant or a number."""
     if isinstance(v, Constant):
         return Canonizer.get_constant(v) is not None
     return not isinstance(v, Variable)
 
 
 def transform(self: Canonizer, node: Apply) -> Any:
-    """Return the canonical form of the sum or product whose last step is `node`; False if it is already canonical.
+    """Return the canonical form of the sum or product that ends with `node`; False if it is canonical.
 
-    None means that `node` is not its last step.
+    Return None if `node` is not the last step.
     """
     parts = _parts_of(self)
     if _part(self, parts, node.op) in (_RANK, _OTHER):
@@ -176,7 +176,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Return whether a user of the expression extends the expression; that user is then canonized instead."""
+    """Return whether a user extends the expression; the user is then canonized instead."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -196,12 +196,12 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the refusals that a canonizer repeats until an ancestor changes: Theano's own method has none."""
+    """Return the lasting refusals of the canonizers; Theano's own method has none."""
     return (False,) if Canonizer.transform is transform else ()
 
 
 def has_unknown_simplifiers() -> bool:
-    """Return whether sums or products have simplifiers other than those that Theano registers."""
+    """Return whether sums or products have simplifiers other than Theano's."""
     return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
 
 

@@ -1,6 +1,6 @@
 """Caches for the construction of ops, nodes and types while graphs are optimized.
 
-For each new node, Theano reads C files, builds scalar variables and makes type objects that it has made before.
+For each new node, Theano reads C files, builds scalar variables and creates type objects again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
 
-#: Maps an op's class and files to its code and the sections in that code.
+#: Maps an op's class and files to the code and its sections.
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
 #: Maps a scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
@@ -73,7 +73,7 @@ def load_c_code(self: COp, func_files: list[str]) -> None:
 
 
 def params_type(self: DimShuffle) -> Any:
-    """Return the type of DimShuffle's C parameters, which all DimShuffles share."""
+    """Return the type of DimShuffle's C parameters."""
     if not _params_types:
         _params_types.append(_stock_params_type.fget(self))
     return _params_types[0]
@@ -82,7 +82,7 @@ def params_type(self: DimShuffle) -> Any:
 def init_tensor_type(
     self: TensorType, dtype: Any, broadcastable: Any, name: str | None = None, sparse_grad: bool = False
 ) -> None:
-    """Check the dtype and the pattern of a type only once."""
+    """Initialize a TensorType; check each dtype and pattern only once."""
     pattern = tuple(broadcastable)
     key = (dtype, pattern, name)
     state = _type_state.get(key)
@@ -123,7 +123,7 @@ def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
 
 
 def upcast(dtype: Any, *dtypes: Any) -> str:
-    """Return the result dtype of arithmetic with these dtypes; Theano adds arrays to find it."""
+    """Return the result dtype of arithmetic, which Theano finds by adding arrays."""
     if not all(type(each) is str for each in (dtype, *dtypes)):
         return _stock_upcast(dtype, *dtypes)
     return _upcast(_cast_policy.val, _float_dtype.val, dtype, *dtypes)
@@ -170,7 +170,7 @@ def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], patt
 
 
 def make_node(self: Elemwise, *inputs: Any) -> Apply:
-    """Make the node of an elementwise op; inputs of lower rank are padded on the left."""
+    """Make the node of an elementwise op; pad inputs of lower rank on the left."""
     variables = [x if isinstance(x, Variable) and type(x.type) is TensorType else _operand(x) for x in inputs]
     key = (id(self), *[(var.type.dtype, var.type.broadcastable) for var in variables])
     plan = _plan_of.get(key)
@@ -194,7 +194,7 @@ def _operand(x: Any) -> Variable:
 
 
 def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
-    """Make a node, and cache its plan if its inputs are used unchanged or only padded."""
+    """Make a node, and cache its recipe if inputs are unchanged or only padded."""
     before = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
@@ -216,7 +216,7 @@ def _is_shuffled(var: Variable, before: Variable) -> bool:
 
 
 def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
-    """Make the node of a DimShuffle; a variable with the op's own pattern needs no checks."""
+    """Make the node of a DimShuffle, without checks for a variable with the op's pattern."""
     type_ = getattr(_input, "type", None)
     if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
         return _stock_make_shuffled(self, _input)
@@ -226,7 +226,7 @@ def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
 
 
 def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
-    """Return the version of an elementwise node's C code, which depends on the op and the dtypes."""
+    """Return the version of an elementwise node's C code."""
     dtypes = tuple([var.type.dtype for var in (*node.inputs, *node.outputs)])
     key = (id(self), self.openmp, dtypes)
     entry = _version_of.get(key)
@@ -236,7 +236,7 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
-    """Return a Composite of the same scalar graph with other output types, without Theano's copying and merging."""
+    """Return a Composite with other output types, without copying and merging its scalar graph."""
     if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)

@@ -1,7 +1,7 @@
 """Makes new variables and nodes in fewer steps than Theano while a function is compiled.
 
-For each variable Theano calls four functions, reads two flags, and extracts an empty stack. The functions here handle
-the plain case, and leave all other cases to Theano's.
+For each variable, Theano calls four functions, reads two flags, and extracts an empty stack. These functions handle the
+plain case, and leave all other cases to Theano.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:
-    """Return a variable without a name, like ``cls(type_)`` if nobody observes the construction."""
+    """Return a variable without a name, like ``cls(type_)``, unless constructions are observed."""
     var = _new(cls)
     var.tag = _new(scratchpad)
     var.type = type_
@@ -82,7 +82,7 @@ def clone_variable(self: Variable) -> Any:
 
 
 def new_node(op: Any, inputs: list[Variable], outputs: list[Variable]) -> Apply:
-    """Return ``Apply(op, inputs, outputs)`` for variables; the outputs must be new, and the node owns both lists."""
+    """Return ``Apply(op, inputs, outputs)``; the outputs must be new, and the node owns both lists."""
     node = _new(Apply)
     node.op = op
     node.inputs = inputs

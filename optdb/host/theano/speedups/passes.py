@@ -1,4 +1,4 @@
-"""Theano's passes that change few graphs; they search for candidates before they sort or copy a graph."""
+"""Faster versions of passes that change few graphs, which search for candidates before they sort or copy a graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCAN_PASSES = (
 
 
 def is_scan_pass(rewriter: Any) -> bool:
-    """Return whether a rewriter is a Theano pass that only processes Scans and attaches nothing to other graphs."""
+    """Return whether a rewriter is a Theano pass that leaves graphs without Scans unchanged."""
     return type(rewriter) in _SCAN_PASSES
 
 
@@ -41,7 +41,7 @@ def has_scan(fgraph: FunctionGraph) -> bool:
 def reconstruct_graph(
     inputs: Sequence[Variable], outputs: list[Variable], tag: str | None = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Return a copy of a graph, constants included, with new inputs; Theano makes two copies."""
+    """Return a copy of a graph, including constants, with new inputs; Theano makes two copies."""
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
         return _stock_reconstruct_graph(inputs, outputs, tag)
@@ -65,7 +65,7 @@ def _where_scans_are(apply: Callable[..., Any], self: Any, fgraph: FunctionGraph
 
 
 def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a wrapper of a pass's ``process_node`` that first tests `has_candidate`."""
+    """Return a wrapper for a pass's ``process_node`` that first tests `has_candidate`."""
 
     def wrap(process_node: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(process_node)
@@ -77,7 +77,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# The two passes only move nodes of which all inputs are known outside, and then the nodes that follow from these.
+# Both passes only move nodes whose inputs are all known outside, and nodes that depend only on these.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
@@ -105,7 +105,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Return whether only the last step of an output is used, and the output may be a sum of products over steps."""
+    """Return whether an output may be a sum of products over steps of which only the last step is used."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(
@@ -148,7 +148,7 @@ def _where_terms_are(
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum has a nested sum, or a product a nested product, that has no other users."""
+    """Return whether a sum contains a sum, or a product a product, that has no other users."""
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):
             continue

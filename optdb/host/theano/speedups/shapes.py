@@ -1,8 +1,8 @@
 """Lazy shape inference.
 
-Theano's ShapeFeature builds a symbolic shape for every variable, and merges shapes at every replacement; most are never
-read. :class:`LazyShapeFeature` records a *promise* instead, which refers to the promises that it depends on at that
-moment. A shape that is read later is the shape that Theano would have built then.
+Theano's ShapeFeature builds a symbolic shape for every variable, and merges shapes at every replacement, although most
+are never read. :class:`LazyShapeFeature` instead records a *promise*, which refers to the promises that it depends on.
+A later read returns the shape that Theano would have built at the time of the promise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Promise:
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        """Return the value; the promises that it needs must already have their values."""
+        """Return the value; the needed promises must have values."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ class _Output(_Promise):
 
 
 class _Merged(_Promise):
-    """The shape of a variable that is known to have the same shape as another variable."""
+    """The shape of a variable that has the same shape as another variable."""
 
     __slots__ = ("other", "other_var", "promise", "var")
 
@@ -118,9 +118,9 @@ class _Merged(_Promise):
 
 
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
-    """Return the shape `merged` of `var`; lengths that `merged` reads from `var` itself are taken from `shape`.
+    """Return the shape `merged` of `var`, with lengths from `shape` where `merged` reads `var` itself.
 
-    A reshape to the shape of its own input, replaced by that input, would otherwise create a cycle.
+    Otherwise, replacing a reshape to its input's shape by the input would create a cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -135,7 +135,7 @@ def _depends_on(length: Variable, var: Variable) -> bool:
 
 
 class _Shapes(dict):
-    """``shape_of``: a dictionary of promises that reads as a dictionary of shapes."""
+    """The dictionary ``shape_of``, which stores promises and returns shapes."""
 
     def __init__(self, feature: LazyShapeFeature) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _Shapes(dict):
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
-        """Return the shape of `var`, from a promise that does not wait for the shape being computed."""
+        """Return the shape of `var` without waiting for the shape that is being computed."""
         return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
 
     def _inferred(self) -> dict:
@@ -168,7 +168,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """The ``shape_of`` for one call of a Theano method, which gets missing shapes on demand."""
+    """A ``shape_of`` for one call of a Theano method, which computes missing shapes."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -179,9 +179,9 @@ class _Scratch(dict):
 
 
 class LazyShapeFeature(ShapeFeature):
-    """Theano's ShapeFeature, which computes shapes on demand.
+    """A ShapeFeature that computes shapes on demand.
 
-    Theano replaces a replaced length in the shapes that it has built; ``_renamed`` records it for shapes built later.
+    When a length is replaced, Theano replaces it in existing shapes; ``_renamed`` records it for later shapes.
     """
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule the replacement of a length of a replaced variable by the length of the replacement."""
+        """Schedule the replacement of a length of a replaced variable by that of the new variable."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
@@ -257,7 +257,7 @@ class LazyShapeFeature(ShapeFeature):
         self.scheduled[node] = new
 
     def _rename(self, old: Variable, new: Variable) -> None:
-        # If a client of `old` uses a copy of it, keep `old`, because the copy in a shape would create a cycle.
+        # If `new` depends on `old`, keep `old`, because `new` in a shape would create a cycle.
         if not _may_be_length(old) or _uses(new, old):
             return
         self._renamed.pop(new, None)
@@ -287,9 +287,9 @@ class LazyShapeFeature(ShapeFeature):
     # -- promises
 
     def keep(self, promise: _Promise) -> Any:
-        """Return the value of `promise`, after computing the promises that it needs."""
+        """Return the value of a promise; compute the promises that it needs first."""
         if promise.value is _UNKNOWN:
-            # Shapes may be computed long after the function was optimized, for example when it is pickled.
+            # Shapes may be computed after the optimization, for example for a pickle.
             with shape_test_values():
                 self._work_out(promise)
         return promise.value
@@ -313,9 +313,9 @@ class LazyShapeFeature(ShapeFeature):
             todo.pop()
 
     def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
-        """Return a promise of the shape of `var` that does not wait for the shape being computed.
+        """Return a promise for `var` that does not wait for the shape that is being computed.
 
-        A node may read a length from a variable that later replaces the node's own output.
+        This is needed if a node reads a length from a variable that later replaces the node's own output.
         """
         while self._waits(promise):
             promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
@@ -326,7 +326,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape with replacements for the lengths that have been replaced since it was built."""
+        """Return a shape with the lengths that have been replaced since it was built."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))
@@ -337,7 +337,7 @@ class LazyShapeFeature(ShapeFeature):
         return length
 
     def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
-        """Run one of Theano's methods on a copy of `shape_of`; return the copy, to which it adds entries."""
+        """Run a Theano method on a copy of `shape_of`; return the copy with the method's entries."""
         shapes = self.shape_of
         scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:
@@ -347,7 +347,7 @@ class LazyShapeFeature(ShapeFeature):
         return dict(scratch)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own feature, with all shapes computed."""
+        """Pickle as Theano's own feature, with all shapes."""
         stock = ShapeFeature.__new__(ShapeFeature)
         for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
             if hasattr(self, name):

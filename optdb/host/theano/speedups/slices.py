@@ -1,4 +1,4 @@
-"""Theano's ``merge_two_slices``, for slices of known directions.
+"""A faster ``merge_two_slices`` for slices with known directions.
 
 Theano builds all four combinations of forward and backward, and then folds three of them away.
 """
@@ -26,7 +26,7 @@ _REWRITERS = [
 
 
 def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice | Variable:
-    """Return the slice or index that is equivalent to `slice1` of an axis of length `len1`, followed by `slice2`."""
+    """Return the slice or index equivalent to `slice1` on an axis of length `len1`, followed by `slice2`."""
     if type(slice1) is not slice or type(slice2) is not slice:
         return _stock_merge_two_slices(slice1, len1, slice2, len2)
     first, direction1 = get_canonical_form_slice(slice1, len1)
@@ -45,7 +45,7 @@ def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice 
 def _ends(
     first: slice, second: slice, length: Any, len1: Any, direction1: int, direction2: int
 ) -> tuple[Variable, Variable]:
-    """Return the start and end of the merged slice, by Theano's formulas for both directions."""
+    """Return the start and end of the merged slice, with Theano's formulas for these directions."""
     if direction1 > 0 and direction2 > 0:
         return (
             tt.minimum(first.start + second.start * first.step, first.stop),
@@ -68,7 +68,7 @@ def _ends(
 
 
 def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) -> Variable:
-    """Return the end of a backward slice; an end below zero would count from the end of the axis."""
+    """Return the end of a backward slice; a negative end would count from the end of the axis."""
     return tt.switch(tt.and_(tt.lt(stop, 0), tt.gt(length, 0)), -len1 - 1, otherwise)
 
 

@@ -13,7 +13,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: Every version of NumPy has this many axes. For more, `perform` raises the error.
+#: The maximum number of axes in every NumPy version; for more, `perform` raises the error.
 _MOST_AXES = 32
 
 

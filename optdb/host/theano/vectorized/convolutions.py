@@ -1,6 +1,6 @@
-"""Convolutions as matrix products: windows of the images are laid out as columns, a few images at a time (im2col).
+"""Convolutions as matrix products of columns, which are windows of a few images at a time (im2col).
 
-Groups are a batch axis of the products. Unshared convolutions, and convolutions of integers, use ``perform``.
+Groups are a batch axis of the products. Unshared and integer convolutions use ``perform``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gr
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The number of column elements that are laid out at once; small images are laid out several at a time.
+#: The number of column elements that are laid out at once, for one or several images.
 _COLUMNS = 1 << 19
 
 
@@ -39,7 +39,7 @@ class Geometry:
 
     @classmethod
     def of(cls, node: Apply) -> Geometry | None:
-        """Return the geometry of a node; None if its columns cannot be laid out here."""
+        """Return the geometry of a node; None if it must use ``perform``."""
         op: Any = node.op  # an instance of one of several classes with the same attributes
         dtype = node.outputs[0].type.dtype
         if getattr(op, "unshared", False) or not dtype.startswith("float"):
@@ -55,7 +55,7 @@ class Geometry:
         )
 
     def pads(self, kernel: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the number of zeros before and after each dimension, for filters of a given size."""
+        """Return the padding before and after each dimension, for filters of a given size."""
         return list(abstract_conv.border_mode_to_pad(self.border_mode, self.dimensions, self.extent(kernel)))
 
     def extent(self, kernel: Sequence[int]) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def forward(geometry: Geometry, images: np.ndarray, kernel: np.ndarray) -> np.nd
 
 
 def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return the gradient with respect to filters of a given size, computed from the gradient of the output."""
+    """Return the gradient with respect to filters of a given size."""
     windows = _windows(geometry, _padded(images, geometry.pads(size), geometry.dtype), size)
     _assert_same(windows.shape[2 + len(size) :], top.shape[2:])
     grouped = _grouped_top(geometry, top)
@@ -97,7 +97,7 @@ def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, siz
 
 
 def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, inside: Sequence[int]) -> np.ndarray:
-    """Return the gradient with respect to images of a given size, computed from the gradient of the output."""
+    """Return the gradient with respect to images of a given size."""
     size = kernel.shape[2:]
     pads = geometry.pads(size)
     channels = kernel.shape[1] * geometry.groups
@@ -110,7 +110,7 @@ def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, insi
     for chunk in _chunks(windows):
         columns = np.matmul(weights, grouped[chunk]).reshape(windows[chunk].shape)
         for offset in np.ndindex(*size):
-            # Add the columns of one offset at a time, because no two windows share an element at the same offset.
+            # Add the columns of one offset at a time, at which no two windows share an element.
             at: tuple[slice | int, ...] = (slice(None), slice(None), *offset)
             windows[chunk][at] += columns[at]
     whole = (slice(None), slice(None))
@@ -254,7 +254,7 @@ def _lengths(inputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the size of the filters as if the stride were 1."""
+    """Return the size of the filters for stride 1."""
     if geometry.border_mode == "full":
         reach = [above - length + 1 for length, above in zip(images, top, strict=True)]
     else:
@@ -267,6 +267,6 @@ def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[in
 
 
 def _size_of_images(geometry: Geometry, kernel: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the only possible size of the images if the stride is 1."""
+    """Return the size of the images for stride 1."""
     bounds = zip(top, geometry.extent(kernel), geometry.pads(kernel), strict=True)
     return tuple(above + reach - 1 - before - after for above, reach, (before, after) in bounds)

@@ -1,4 +1,4 @@
-"""Uniform and multinomial draws with the values of the C code, for all streams and all rows at once."""
+"""Uniform and multinomial draws for all streams and rows at once, with the same values as the C code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from theano.sandbox.rng_mrg import mrg_uniform
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The moduli of MRG31k3p. The first one is also the maximum number of samples of a node.
+#: The moduli of MRG31k3p; the first is also the maximum number of samples of a node.
 _M1, _M2 = 2**31 - 1, 2**31 - 21069
 
 
@@ -42,7 +42,7 @@ def _uniform(node: Apply) -> Compute:
 def _draw(state: np.ndarray, sample: np.ndarray) -> None:
     """Fill `sample`, whose element i comes from stream i % n_streams, and advance `state`."""
     streams = len(state)
-    # Contiguous along the streams; unsigned, so that one comparison detects a sum beyond the modulus.
+    # Contiguous along the streams; unsigned, so that one comparison detects a sum above the modulus.
     numbers = state.T.astype(np.uint32)
     for start in range(0, len(sample), streams):
         part = sample[start : start + streams]
@@ -65,7 +65,7 @@ def _step(numbers: np.ndarray) -> None:
 
 
 def _reduced(numbers: np.ndarray, modulus: int) -> np.ndarray:
-    """Subtract the modulus once, in place, from numbers that have reached it."""
+    """Subtract the modulus in place from numbers that have reached it."""
     return np.subtract(numbers, np.uint32(modulus), out=numbers, where=numbers >= modulus)
 
 
@@ -74,7 +74,7 @@ def _scaled(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarra
     difference = first - second
     np.add(difference, np.uint32(_M1), out=difference, where=first <= second)
     if dtype == np.float16:
-        # Theano has no C code here. 15 bits are used so that no sample rounds to 1.
+        # Theano has no C code for this. Use 15 bits, so that no sample rounds to 1.
         return ((difference & 0x7FFF) + 1) * float(np.float16(3.0458e-05))
     norm = 4.6566126e-10 if dtype == np.float32 else 4.656612873077392578125e-10
     return difference.astype(dtype) * dtype.type(norm)
@@ -124,7 +124,7 @@ def _choice(node: Apply) -> Compute:
 
 
 def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in which the draw has an outcome, and the outcomes; a draw beyond the last limit has none."""
+    """Return the rows with an outcome, and the outcomes; a draw above the last limit has none."""
     exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
     found = np.flatnonzero(exceeds.any(axis=1))
     return found, exceeds[found].argmax(axis=1)

@@ -1,6 +1,6 @@
-"""Runs the program of an elementwise op's scalar op over blocks whose intermediate values fit in the cache.
+"""Runs elementwise ops over blocks whose intermediate values fit in the cache.
 
-A node takes a `Pool` of buffers while it computes, so that neither two threads nor nested nodes share one.
+A node holds a `Pool` of buffers while it runs, so that threads and nested nodes do not share buffers.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 from optdb.host.theano.vectorized.ufunc_programs import program_of
 
-#: Intermediate values of this many elements fit in the second-level cache.
+#: The number of elements whose intermediate values fit in the second-level cache.
 BLOCK_ITEMS = 16384
-#: The size of the largest item, complex128.
+#: The size of complex128, the largest item.
 _ITEM_BYTES = 16
 
 
 class Pool:
-    """Numbered buffers of one block each."""
+    """Numbered buffers for one block each."""
 
     def __init__(self) -> None:
         self._buffers: list[np.ndarray] = []
 
     def view(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Return a C-contiguous array of at most one block in the buffer with this number."""
+        """Return a C-contiguous array in the buffer with this number."""
         while len(self._buffers) <= number:
             self._buffers.append(np.empty(BLOCK_ITEMS * _ITEM_BYTES, np.uint8))
         return np.ndarray(shape, dtype, self._buffers[number])
@@ -58,23 +58,23 @@ def _make(node: Apply) -> Compute:
 
 
 class ElementwiseFunction:
-    """Computes a node of an Elemwise; everything that does not depend on values is precomputed."""
+    """Runs an Elemwise node; everything that does not depend on values is precomputed."""
 
     def __init__(self, node: Apply) -> None:
         op = node.op
         assert isinstance(op, Elemwise)
         self._patterns = [var.type.broadcastable for var in node.inputs]
         self._dimensions = node.outputs[0].type.ndim
-        #: For each output, its dtype and the input that it overwrites; None if it gets a new array.
+        #: For each output, its dtype and the input that it overwrites (None for a new array).
         self._outputs = [
             (np.dtype(var.type.dtype), op.inplace_pattern.get(index)) for index, var in enumerate(node.outputs)
         ]
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
-        #: An input of the outputs' shape, if any, and the other inputs without broadcast dimensions.
+        #: An input with the outputs' shape, if any, and the other inputs without broadcast dimensions.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs that have broadcast dimensions, each with a list of its other dimensions.
+        #: The inputs with broadcast dimensions, each with a list of its other dimensions.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -85,7 +85,7 @@ class ElementwiseFunction:
         self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
 
     def compute(self, inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
-        """Compute the outputs of the node into the storage cells."""
+        """Compute the outputs into the storage cells."""
         shape = self._shape(inputs) if self._first is None else inputs[self._first].shape
         for index in self._others:
             if inputs[index].shape != shape:
@@ -149,7 +149,7 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Flatten the arrays if those with more than one element are contiguous and of the given shape."""
+    """Flatten the arrays if those with more than one element are contiguous and have the given shape."""
     full = [array for array in arrays if array.size > 1]
     if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape

@@ -1,6 +1,6 @@
-"""The hook that makes nodes compute whole arrays.
+"""The hook that makes Python thunks compute whole arrays.
 
-A Python thunk computes whole arrays if it is made while the engine is in force, except with the linker ``py``, Theano's
+A Python thunk computes whole arrays if it is made while the engine is active, except with the linker ``py``, Theano's
 reference. Constant folding runs ``perform`` on a few numbers, because translating a node takes longer.
 """
 
@@ -23,7 +23,7 @@ class _ReferenceLinking(threading.local):
     """The conditions under which new thunks run ``perform`` in this thread."""
 
     reference: FunctionGraph | None = None
-    #: Whether the nodes are small and computed only once.
+    #: Whether the nodes are small and run only once.
     is_once: bool = False
 
 
@@ -31,12 +31,12 @@ _linking = _ReferenceLinking()
 
 
 def install() -> None:
-    """Make Python thunks compute whole arrays from now on."""
+    """Make later Python thunks compute whole arrays."""
     _patches.install()
 
 
 def uninstall() -> None:
-    """Restore Python thunks that call ``Op.perform``."""
+    """Make later Python thunks call ``Op.perform``."""
     _patches.uninstall()
 
 
@@ -58,7 +58,7 @@ def _computing_arrays(
 
 @contextmanager
 def by_perform() -> Iterator[None]:
-    """Make thunks that call ``Op.perform``, for small nodes that are computed once."""
+    """Make thunks call ``Op.perform`` in the block, for small nodes that run once."""
     outer, _linking.is_once = _linking.is_once, True
     try:
         yield

@@ -1,6 +1,6 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding is never the maximum. Regions that extend over the border (``ignore_border=False``) are cut off there.
+Padding is never the maximum. Regions that extend over the border (``ignore_border=False``) are cut off.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return the number of elements in each region, not counting elements beyond the border."""
+        """Return the number of elements in each region, without elements beyond the border."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True
@@ -68,7 +68,7 @@ class _Regions:
 
 
 def _regions(op: Any, x: np.ndarray, counts: Sequence[int], geometry: Sequence[Any]) -> _Regions:
-    """Return the regions of a node, or raise for parameters or arrays of another rank."""
+    """Return the regions of a node; raise an error for parameters or arrays of the wrong rank."""
     if any(part.shape != (op.ndim,) for part in geometry):
         raise ValueError(f"window, stride and padding of {op} need {op.ndim} numbers each")
     if x.ndim < op.ndim:

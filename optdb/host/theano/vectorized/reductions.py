@@ -56,7 +56,7 @@ def _reduction(node: Apply, dtype: np.dtype) -> Reduction | None:
 
 
 def _by_halves(op: CAReduce, axes: Sequence[int], dtype: np.dtype) -> Reduction | None:
-    """Return a reduction that combines halves of an array until one element is left along its axes."""
+    """Return a reduction that combines halves of an array until the axes have length 1."""
     pair = scalars.scalar_node(op.scalar_op, [dtype.name] * 2)
     kernel = kernel_of(pair)
     if kernel.dtypes != (dtype.name,) * 2 or pair.outputs[0].type.dtype != dtype.name:

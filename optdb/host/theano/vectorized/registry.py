@@ -1,4 +1,4 @@
-"""Finds the whole-array function that computes an Apply node, by the class of its op.
+"""Maps op classes to whole-array functions.
 
 The modules in `_FAMILIES` register these functions, and are loaded with the first Python thunk.
 """
@@ -16,7 +16,7 @@ from optdb.host.api.graph import Apply
 
 #: Computes a node from the inputs' values and the outputs' storage cells, like ``Op.perform``.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
-#: Makes the function of a node; None if ``perform`` is the better choice.
+#: Makes the function for a node; returns None if ``perform`` is better.
 Maker = Callable[[Apply], "Compute | None"]
 
 _FAMILIES = (
@@ -30,8 +30,8 @@ _makers: dict[type | str, Maker] = {}
 def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
     """Register the decorated function as the maker of functions for nodes of these ops.
 
-    It also serves subclasses that inherit ``perform``. An op is a class, or its module and name if importing it takes
-    long.
+    It also applies to subclasses that inherit ``perform``. An op is a class, or a module and a name if its import is
+    slow.
     """
 
     def register(make: Maker) -> Maker:
@@ -42,7 +42,7 @@ def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
 
 
 def function_of(node: Apply) -> Compute | None:
-    """Return the whole-array function that computes `node`; None if ``perform`` must be used."""
+    """Return the whole-array function for a node; None if it must use ``perform``."""
     _load_families()
     op_type = type(node.op)
     bases: tuple[Any, ...] = op_type.__mro__  # registered ones have ``perform``
@@ -85,5 +85,5 @@ def _by_error_object(compute: Callable[..., None]) -> Callable[..., None]:
     return compute_quietly
 
 
-#: No floating-point errors, as in C. ``np.errstate`` takes 2 us in NumPy 1; setting the state takes 0.2 us.
+#: Ignores floating-point errors, as C does. Setting the state takes 0.2 us, and ``np.errstate`` 2 us in NumPy 1.
 quiet = _by_error_object if hasattr(np, "seterrobj") else _by_errstate

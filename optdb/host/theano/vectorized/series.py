@@ -1,7 +1,7 @@
-"""Digamma and trigamma of whole arrays, with the series of Theano's C code, so that both return the same values.
+"""Digamma and trigamma on whole arrays, with the same series and values as Theano's C code.
 
-The series are those of J. M. Bernardo, "Algorithm AS 103: Psi (Digamma) Function", Applied Statistics 25 (1976), and of
-B. E. Schneider, "Algorithm AS 121: Trigamma Function", Applied Statistics 27 (1978).
+The series are from J. M. Bernardo, "Algorithm AS 103: Psi (Digamma) Function", Applied Statistics 25 (1976), and B. E.
+Schneider, "Algorithm AS 121: Trigamma Function", Applied Statistics 27 (1978).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-#: Up to the first number, the first term at zero is used; below the second one, arguments are shifted.
+#: Arguments up to the first number use the first term at zero; arguments below the second number are shifted.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5
 _TRIGAMMA_SMALL, _TRIGAMMA_LARGE = 1e-4, 5.0
 #: Digamma of 1 and Stirling's coefficients, with the precision of the C code.
@@ -22,7 +22,7 @@ _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-#: Smaller arrays are computed element by element: a NumPy call takes as long as an element.
+#: Smaller arrays are computed element by element, since a NumPy call takes as long as an element.
 _FEW = 32
 
 
@@ -81,7 +81,7 @@ def _trigamma_of_number(x: float) -> float:
 
 
 def _digamma_beyond(y: Any, total: Any, log: Callable[[Any], Any]) -> Any:
-    """Return the sum of an array and the asymptotic series for large numbers."""
+    """Add the asymptotic series for large numbers to an array."""
     r = 1 / y
     total = total + log(y) - 0.5 * r
     r = r * r

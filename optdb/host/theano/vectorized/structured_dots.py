@@ -1,4 +1,4 @@
-"""Gradients of products with a sparse matrix, for all stored elements at once; ``perform`` loops over elements."""
+"""Gradients of products with a sparse matrix, for all stored elements at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from theano.tensor.type import TensorType
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes
 
-#: Fits in a cache.
+#: The number of elements that fit in a cache.
 _BLOCK = 2**16
 
 
@@ -35,7 +35,7 @@ def _gradient(node: Apply, by_columns: bool) -> Compute | None:
 
 
 def _multiply_rows(out: np.ndarray, a: np.ndarray, a_rows: np.ndarray, b: np.ndarray, b_rows: np.ndarray) -> None:
-    """Write the dot products of pairs of rows, which are summed in float64 as in the C code."""
+    """Write the dot products of pairs of rows, summed in float64 as in the C code."""
     step = max(1, _BLOCK // max(1, a.shape[1]))
     for start in range(0, len(out), step):
         part = slice(start, start + step)

@@ -1,6 +1,6 @@
-"""Programs: scalar ops and scalar graphs translated to sequences of kernels, with registers assigned by liveness.
+"""Programs: scalar ops and graphs as sequences of kernels, with register allocation.
 
-The text of a program is a Python function with one line per step.
+A program's text is a Python function with one line for each step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of
 
 @dataclass(frozen=True)
 class Temporary:
-    """A register of a program: an array of a dtype in a numbered buffer."""
+    """A register: an array of a dtype in a numbered buffer."""
 
     number: int
     dtype: np.dtype
@@ -100,7 +100,7 @@ def program_of(
 ) -> UfuncProgram:
     """Translate a scalar op, applied to `inputs`.
 
-    `numbers` tells which inputs are single numbers; the others have the shape of the block. `overwrites` maps an output
+    `numbers` says which inputs are single numbers; the others have the shape of the block. `overwrites` maps an output
     index to the index of the input that it overwrites.
     """
     builder = _Builder()
@@ -183,9 +183,9 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return those that need a register, with the names to which they are copied.
+    """Name the outputs; return the outputs that need a register, with the names to which they are copied.
 
-    An output that overwrites an input may be written once no later step reads that input.
+    An output may overwrite an input after the last step that reads the input.
     """
     producers = {id(step.result): index for index, step in enumerate(steps)}
     kept = []
@@ -239,6 +239,6 @@ def _take_register(value: _Value, free: dict[tuple[str, bool], list[str]], tempo
 def _line(builder: _Builder, index: int, step: _KernelCall) -> str:
     kernel = f"f{index}"
     builder.names[kernel] = step.function
-    # Pass `out` by keyword, because maximum and minimum of NumPy 2.5 accept no third positional argument.
+    # Pass `out` by keyword, because NumPy 2.5's maximum and minimum take no third positional argument.
     out = "out=" if isinstance(step.function, np.ufunc) else ""
     return f"{kernel}({', '.join([operand.name for operand in step.operands])}, {out}{step.result.name})"

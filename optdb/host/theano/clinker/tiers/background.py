@@ -21,7 +21,7 @@ from optdb.host.theano.clinker.units import Translation
 
 _Result = TypeVar("_Result")
 
-#: Threads poll because an interrupt in `threading.Condition` may leave the condition's lock held.
+#: Seconds between polls; an interrupt in `threading.Condition` could leave the condition's lock held.
 SECONDS_BETWEEN_LOOKS = 0.01
 
 SECONDS_FOR_END = 2.0
@@ -30,9 +30,9 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 
 
 class Job:
-    """A build that is done once for all nodes that need it; `ops` are for messages."""
+    """A build that runs once for all nodes that need it; `ops` are for messages."""
 
-    #: In characters. Longer jobs start first if nothing else is known.
+    #: The effort, in characters. Longer jobs start first if nothing else is known.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
@@ -50,13 +50,13 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk with an attribute ``seconds`` to the waiting thunks, which the job does not keep alive."""
+        """Add a thunk with an attribute ``seconds`` to the waiting thunks, as a weak reference."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
 
     def requeue(self) -> None:
-        """Queue the job again in a forked child, where the parent may hold the lock."""
+        """Queue the job again in a forked child, in which the lock may be held."""
         self._lock = threading.Lock()
         if self.state == RUNNING:
             self.state = QUEUED
@@ -70,17 +70,17 @@ class Job:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the function of a waiting node still exists or is being linked."""
+        """Whether the function of a waiting node exists or is being linked."""
         return self._claims > 0 or bool(self._thunks())
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is done, failed, or dropped because nothing needed it."""
+        """Whether the job is done, has failed, or was dropped because nothing needed it."""
         return self.state in (DONE, FAILED, DROPPED)
 
     @property
     def seconds(self) -> float:
-        """How long the waiting nodes have run in Python, in seconds."""
+        """Seconds that the waiting nodes have run in Python."""
         return sum(thunk.seconds for thunk in self._thunks())
 
 
@@ -89,7 +89,7 @@ class ModuleJob(Job):
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.module_hash, wanted.translation.ops)
-        #: Dropped when the job is over, because the source code is long.
+        #: Dropped when the job is over.
         self._wanted: Wanted | None = wanted
         self.effort = wanted.translation.effort
 
@@ -100,12 +100,12 @@ class ModuleJob(Job):
         return self._wanted
 
     def drop_text(self) -> None:
-        """Drop the source code, which is long."""
+        """Drop the source code."""
         self._wanted = None
 
 
 class ExtensionJob(Job):
-    """A job that runs a program to build a module that Theano compiles for itself."""
+    """A job that runs a program to build one of Theano's own extension modules."""
 
     #: In the unit of the effort of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
@@ -167,11 +167,11 @@ class Background:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def module(self, wanted: Wanted) -> Job:
-        """Return the job that builds a module for one thunk; the caller must add the thunk to it."""
+        """Return the job that builds a module; the caller must add a thunk to it."""
         return self._job(wanted.module_hash, lambda: ModuleJob(wanted))
 
     def extension(self, name: str, command: Sequence[str], env: dict[str, str]) -> Job:
-        """Return the job that builds an extension for one thunk; the caller must add the thunk to it."""
+        """Return the job that builds an extension; the caller must add a thunk to it."""
         return self._job(name, lambda: ExtensionJob(name, command, env))
 
     def _job(self, name: str, make: Callable[[], Job]) -> Job:
@@ -179,19 +179,19 @@ class Background:
             job = self._jobs.get(name)
             if job is None or job.state == FAILED:
                 job = self._jobs[name] = make()
-            # Claim the job under the lock, because a thread that looks for work drops unneeded jobs.
+            # Claim the job under the lock, because threads drop unneeded jobs.
             job.claim()
             return job
 
     def start(self) -> None:
-        """Start threads for the queued jobs, one for each processor."""
+        """Start threads for the queued jobs, at most one for each processor."""
         with deferred_interrupts, self._lock:
             self.is_stalled = False
             queued = sum(job.state == QUEUED for job in self._jobs.values())
             if self._is_ending or not queued:
                 return
             if not self._threads:
-                # Register after the cache's own exit function, because exit functions run in reverse order.
+                # Exit functions run in reverse order: register this one after the cache's own.
                 module_cache()
                 atexit.unregister(self.end)
                 atexit.register(self.end)
@@ -203,7 +203,7 @@ class Background:
     def wait(
         self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
     ) -> bool:
-        """Wait until jobs are over or `deadline` (by `time.monotonic`) has passed; return whether they are over.
+        """Wait until jobs are over or `deadline` (of `time.monotonic`) has passed; return whether they are over.
 
         `tell` is called with the number of jobs that are over.
         """
@@ -254,7 +254,7 @@ class Background:
                 self._server.close()
 
     def _take(self) -> list[Job]:
-        """Return the next jobs for this thread, which ends if there are none."""
+        """Return the next jobs for this thread; if there are none, the thread ends."""
         with self._lock:
             for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
                 job.state = DROPPED
@@ -264,12 +264,12 @@ class Background:
             for job in taken:
                 job.state = RUNNING
             if not taken:
-                # Discard the thread under the same lock, because until then `start` relies on this thread for new jobs.
+                # Discard the thread under the same lock, because until then, `start` relies on it for new jobs.
                 self._threads.discard(threading.current_thread())
             return taken
 
     def _build(self, jobs: list[Job]) -> None:
-        """Build jobs; those without a result have failed, unless they were cancelled."""
+        """Build jobs; jobs without a result have failed or were cancelled."""
         done: set[Job] = set()
         otherwise = FAILED
         try:
@@ -277,7 +277,7 @@ class Background:
         except Cancelled:
             otherwise = QUEUED
         except Exception as error:
-            # This happens, for example, if the disk is full. The functions continue in Python, and report the reason.
+            # For example, the disk is full. The functions continue in Python, and report the reason.
             for job in jobs:
                 job.reason = str(error)
         with self._lock:
@@ -289,7 +289,7 @@ class Background:
             self.finished += 1
 
     def _build_extension(self, job: ExtensionJob) -> set[Job]:
-        # Try twice: Theano writes several files, and importing fails while another process is writing one of them.
+        # Try twice, because importing fails while another process is writing one of Theano's files.
         is_built = any(self.run(job.command, lambda: job.is_needed, job.env) for _ in range(2))
         return {job} if is_built else set()
 
@@ -304,15 +304,15 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The fraction for one compiler; later units are chosen with newer measurements of the nodes' times.
+#: The fraction of the jobs for one compiler; later units are chosen with newer measurements.
 _SHARE = 0.6
 
-#: Smaller units are not divided: parsing the headers takes a quarter of their time.
+#: Smaller units are not divided, since parsing the headers takes a quarter of their time.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 
 def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
-    """Return the jobs that one of the compilers runs next: the jobs of the slowest nodes, then the longest."""
+    """Return the next jobs for one compiler: the jobs of the slowest nodes, then the longest jobs."""
     if not queued:
         return []
     ordered = sorted(queued, key=lambda job: (-job.seconds, -job.effort, job.name))

@@ -1,4 +1,4 @@
-"""Links functions in two tiers: finds the nodes whose modules are missing, and starts them in Python."""
+"""Links functions in two tiers: nodes whose modules are missing start in Python."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py``, and those with a callback for each node, wait for their C code.
+    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node, wait for their C code.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
 
 class TieredLink:
-    """The linking of one function in two tiers; `missing` has the hashes of the modules that are not built."""
+    """Links one function in two tiers; `missing` contains the hashes of the modules to build."""
 
     def __init__(self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background) -> None:
         self._linker = linker
@@ -46,7 +46,7 @@ class TieredLink:
         self._has_changing = False
 
     def make_all(self, make_all: Callable[[], Any]) -> Any:
-        """Return the result of the linker's ``make_all``, with a machine that changes over to C."""
+        """Return the result of the linker's ``make_all``, with a machine that switches to C."""
         with self._noting_machine():
             machine, *rest, thunks, order = make_all()
         if self._has_changing:
@@ -92,7 +92,7 @@ class TieredLink:
     def scan_thunk(
         self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
     ) -> Any:
-        """Return a Scan's thunk, made by its bound method; it loops in Python until Scan's loop in C is built."""
+        """Return a Scan's thunk, which loops in Python until Scan's loop in C is built."""
         if not config.cxx or _is_scan_loop_built():
             return make_thunk(node, storage_map, compute_map, [])
         in_python = make_thunk(node, storage_map, compute_map, [], impl="py")

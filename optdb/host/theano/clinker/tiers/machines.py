@@ -1,7 +1,7 @@
-"""Replaces a function's virtual machine when its nodes change from Python to C.
+"""Replaces a function's virtual machine when its nodes switch from Python to C.
 
-Theano's machine in C reads its thunks once, on construction, so a function gets a new machine with the same storage
-between two calls. While nodes run in Python, the machine's class combines `TieredMachine` with Theano's class.
+Theano's machine reads its thunks only on construction, so a function gets a new machine with the same storage between
+two calls. While nodes run in Python, the machine's class combines `TieredMachine` with Theano's class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OWN = ("exchange", "turn")
 class MachineExchange:
     """The machines of one function, from the first tier to C.
 
-    `overwrites_state` is whether nodes may overwrite shared variables before all next values are computed.
+    `overwrites_state` says whether nodes may overwrite shared variables before all next values are computed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MachineExchange:
 
     @property
     def changing(self) -> list[ChangingThunk]:
-        """The thunks that begin in Python, including those that have changed to C."""
+        """The thunks that began in Python."""
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
@@ -69,7 +69,7 @@ class MachineExchange:
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Switch to the modules that are ready, unless the function is running, and call the current machine."""
+        """Call the machine, after switching to the modules that are ready unless the function is running."""
         with machine.turn():
             self.change_over_between_calls()
             self._depth += 1
@@ -84,7 +84,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Replace the machine if modules were built since, unless a call is running; the caller holds the turn."""
+        """Replace the machine if modules have been built and no call is running; the caller holds the turn."""
         if self._depth:
             return
         if self._queue.is_stalled:
@@ -109,7 +109,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Give a machine a turn, and a tiered class if any of its nodes runs in Python."""
+        """Give a machine a turn, and a tiered class if a node runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -122,7 +122,7 @@ class MachineExchange:
 
 
 class TieredMachine(_Machine):
-    """Additions to Theano's class for a machine that has nodes in Python."""
+    """A mixin for Theano's machines that have nodes in Python."""
 
     exchange: MachineExchange
     turn: Callable[[], AbstractContextManager[object]]
@@ -141,7 +141,7 @@ def _tiered(kind: type[VM]) -> type[TieredMachine]:
 
 
 def _is_whole_in_c(machine: VM) -> bool:
-    """Return whether a call of a machine never runs Python code."""
+    """Return whether a machine never runs Python code."""
     is_in_c = isinstance(machine, getattr(vm, "CVM", ()))
     return is_in_c and all(hasattr(thunk, "cthunk") for thunk in machine.thunks)
 
@@ -156,7 +156,7 @@ def _is_pending(thunk: Any) -> bool:
 
 
 def _settled(thunk: Any) -> Any:
-    """Return the current thunk without the wrapper that measures its time."""
+    """Return a thunk without the wrapper that measures its time."""
     if not isinstance(thunk, ChangingThunk):
         return thunk
     settled: Any = thunk.current
@@ -166,7 +166,7 @@ def _settled(thunk: Any) -> Any:
 
 
 def _carry_over(old: VM, new: VM) -> None:
-    """Give a new machine the settings of an old one, and the times that are not in a profile yet."""
+    """Copy an old machine's settings, and its times that are not in a profile yet, to a new one."""
     for name, value in vars(old).items():
         if name not in _OWN and (name not in vars(new) or name in ("storage_map", "compute_map")):
             setattr(new, name, value)
@@ -183,7 +183,7 @@ def exchange_of(machine: Any) -> MachineExchange | None:
 
 
 def bind(function: Any) -> None:
-    """Register a function with the exchange of its machine, so that the exchange can replace the machine."""
+    """Register a function with its machine's exchange, which replaces the machine."""
     exchange = exchange_of(getattr(function, "fn", None))
     if exchange is not None:
         exchange.function = weakref.ref(function)

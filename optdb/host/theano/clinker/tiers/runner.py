@@ -1,4 +1,4 @@
-"""Starts the server that runs compilers, and passes commands to it."""
+"""Starts the server that runs compilers, and sends commands to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Cancelled(Exception):
-    """The program was killed because nothing needs its result, or because this process is exiting."""
+    """Raised if the program was killed because nothing needs its result or this process is exiting."""
 
 
 class _SentCommand:
@@ -37,7 +37,7 @@ class CompilerServer:
     def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
         """Run a program until it exits; return whether it succeeded.
 
-        `is_needed` is called periodically: when it returns False, the program is killed. `env` replaces this process's
+        `is_needed` is called periodically; when it returns False, the program is killed. `env` replaces this process's
         environment.
 
         Raises
@@ -73,7 +73,7 @@ class CompilerServer:
         self._lock = threading.Lock()
         self._requests.clear()
         if process is not None:
-            # Not the file objects: threads that do not exist in this process may hold their locks.
+            # Do not close the file objects, whose locks may be held by threads that do not exist here.
             for pipe in _pipes(process):
                 os.close(pipe.fileno())
             _abandoned.append(process)
@@ -124,7 +124,7 @@ class CompilerServer:
                 request.ended.set()
         with self._lock:
             if self._process is process:
-                # The server was killed: its programs count as failed, and the next command starts a new server.
+                # The server was killed. Its programs count as failed, and the next command starts a new server.
                 self._process = None
                 self._end_requests()
 
@@ -139,5 +139,5 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-#: Servers of a parent process; their finalizers would wait for processes that are not this one's children.
+#: Servers of a parent process; their finalizers would wait for processes that are not children of this one.
 _abandoned: list[subprocess.Popen[str]] = []

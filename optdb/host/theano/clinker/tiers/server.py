@@ -1,7 +1,7 @@
 """Runs compilers for another process, at low priority, and kills them when that process ends.
 
-The server is a separate program that only imports the standard library. The server reads JSON lines from its standard
-input, and answers each line on its standard output:
+The server is a separate program that only imports the standard library. It reads JSON lines from its standard input,
+and answers each on its standard output:
 
 - ``{"id": 1, "command": [...], "env": {...}}`` starts a program; the answer ``{"id": 1, "status": 0}`` is sent when it
   exits. With ``"env": null`` the program gets the server's environment.
@@ -41,7 +41,7 @@ class Server:
 
     def _start(self, number: int, command: list[str], env: dict[str, str] | None) -> None:
         try:
-            # Start a new session, because g++ starts other programs, which have to be killed together with it.
+            # Start a new session, because g++ starts other programs, which must be killed with it.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -19,20 +19,20 @@ from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
 
 @dataclass(frozen=True)
 class Tier:
-    """How much of a function, including the inner functions of its Scans, runs in C.
+    """How much of a function runs in C, including the inner functions of its Scans.
 
     Parameters
     ----------
     in_c : int
         Number of nodes that run in C.
     in_python : int
-        Number of nodes that run in Python, until their C code is built or because they have none.
+        The number of nodes that run in Python, because their C code is not built yet or they have none.
     modules_left : int
-        Number of modules that are still to be built for the function.
+        The number of modules that are not built yet.
     modules_failed : int
         Number of modules that could not be built; their nodes run in Python.
     done : bool
-        Whether the function uses all the C code that could be built for it.
+        Whether the function uses all C code that could be built for it.
     """
 
     in_c: int
@@ -53,7 +53,7 @@ def tier(function: Any) -> Tier:
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        The function. A simulator has no tiers.
+        The function.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def tier(function: Any) -> Tier:
 
 
 def wait(function: Any, timeout: float | None = None) -> Tier:
-    """Wait until a function's C code is in use, and show progress in the same way as compilation.
+    """Wait until a function uses its C code, and show progress as for compilation.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
                 "in Python until they are.\n"
                 "The cure: call optdb.wait with a longer timeout, or without one"
             )
-    # Inner functions of Scans come last, because their machines are found through the outer machine.
+    # Inner functions of Scans come last: the outer machine leads to their machines.
     for machine in list(_machines(function)):
         _change_over(machine)
     return tier(function)
@@ -122,7 +122,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has its own turn; it may be None if a function has no arrays on the device.
+    # A device's machine has its own turn, which is None if a function has no arrays on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

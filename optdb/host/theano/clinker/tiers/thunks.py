@@ -18,11 +18,11 @@ NoPython = (NotImplementedError, MethodNotDefined)
 
 
 class CompilerWarning(UserWarning):
-    """C code does not compile, and a function continues in Python."""
+    """Warns that C code does not compile, so that a function continues in Python."""
 
 
 class ChangingThunk:
-    """Runs a node in Python first, and in C, by `make_in_c`, after its job is done.
+    """Runs a node in Python, and in C after its job is done, with the thunk from `make_in_c`.
 
     `cells` is the storage of the node's outputs.
     """
@@ -40,7 +40,7 @@ class ChangingThunk:
         self.job = job
         self.seconds = 0.0
         self.current: Any = in_python
-        #: Whether a machine replaces this thunk; otherwise it switches to C code itself.
+        #: Whether a machine replaces this thunk; otherwise, the thunk itself switches to C code.
         self.has_machine = False
         self.inputs = in_python.inputs
         self.outputs = in_python.outputs
@@ -53,7 +53,7 @@ class ChangingThunk:
         job.add(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of Theano's thunks, such as ``perform`` or ``cthunk``.
+        # Attributes that Theano's thunks have, such as ``perform`` or ``cthunk``.
         if name.startswith("__") or "current" not in vars(self):
             raise AttributeError(name)
         return getattr(self.current, name)
@@ -65,13 +65,13 @@ class ChangingThunk:
 
     @property
     def failed_module(self) -> str | None:
-        """The module that could not be built, which keeps the node in Python; None if no build has failed."""
+        """The module whose build failed, so that the node stays in Python; None if there is none."""
         return self.job.name if self.job.state == FAILED and not self.is_pending else None
 
     def change_over(self) -> bool:
-        """Use the C code from now on if it is ready; warn if it does not compile. Return whether the thunk changed.
+        """Use the C code if it is ready; warn if it does not compile. Return whether the thunk changed.
 
-        The outputs are dropped: C code would reuse memory that Python code may share with other values.
+        Drop the outputs, because C code reuses their memory, which Python code may share with other values.
         """
         if self._make_in_c is None or not self.job.is_over:
             return False
@@ -79,7 +79,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # This happens, for example, if a library cannot be loaded. The node continues in Python.
+                # For example, a library cannot be loaded. The node continues in Python.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:
@@ -108,7 +108,7 @@ class ChangingThunk:
         return result
 
     def _compute_in_c(self) -> Any:
-        """Wait for the C code of a node that Python cannot compute, and run it."""
+        """Wait for the C code of a node without a Python implementation, and run it."""
         self.seconds = float("inf")  # so that it is built next
         self._queue.wait([self.job])
         self.change_over()
@@ -116,7 +116,7 @@ class ChangingThunk:
 
 
 def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
-    """Convert a scalar, a broadcast view, or an array of another dtype to an array that C code can take."""
+    """Convert a scalar, a broadcast view, or an array of another dtype to an array for C code."""
     value = cell[0]
     if value is None:
         return

@@ -1,6 +1,6 @@
-"""Makes calls of tiered functions mutually exclusive, and defers SIGINT in calls that overwrite shared variables.
+"""Serializes calls of tiered functions, and defers SIGINT in calls that overwrite shared variables.
 
-C code holds the GIL for a whole call. Python code may yield or handle signals when only some variables are updated.
+C code holds the GIL for a whole call, but Python code may yield or handle signals when only some variables are updated.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SIGINT = int(signal.SIGINT)
 
 
 class _DeferredInterrupts:
-    """A reentrant context manager that handles a SIGINT when the outermost block exits."""
+    """A reentrant context manager that defers SIGINT until the outermost block exits."""
 
     def __init__(self) -> None:
-        #: The handlers to restore, or None, for each block that was entered.
+        #: The handler to restore, or None, for each entered block.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -52,7 +52,7 @@ class _DeferredInterrupts:
 
 
 class _UninterruptedTurn:
-    """A reentrant context manager that takes the turn, and defers SIGINT until it is released."""
+    """A reentrant context manager that holds the turn and defers SIGINT."""
 
     def __enter__(self) -> None:
         deferred_interrupts.__enter__()
@@ -63,20 +63,20 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: One lock for all: functions share variables, and two that call each other could deadlock on two locks.
+#: One lock for all functions, which share variables; functions that call each other could deadlock on two locks.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()
 
-# The lock is held during a fork, so that a child is forked between two calls, as with C code.
+# Hold the lock during a fork, so that a child is forked between two calls, as with C code.
 os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_child=turn.release)
 
 
 def exclusive() -> AbstractContextManager[object]:
-    """Return a context manager that takes the turn."""
+    """Return a context manager that holds the turn."""
     return turn
 
 
 def uninterrupted() -> AbstractContextManager[object]:
-    """Return a context manager that takes the turn without interrupts."""
+    """Return a context manager that holds the turn and defers interrupts."""
     return _uninterrupted_turn

@@ -1,4 +1,4 @@
-"""Functions that replace calls whose meaning has changed, in the source of Theano and of libraries on top of it.
+"""Functions that replace calls whose meaning has changed, in the source of Theano and its libraries.
 
 `translation` substitutes them for built-in functions, NumPy's types and methods, ``%`` with numbers, and list indexes.
 """
@@ -38,12 +38,12 @@ def to_bool(value: Any) -> bool:
     return bool(value)
 
 
-#: NumPy's legacy print mode for version 1. NumPy's type annotations lack this value, which NumPy 2 accepts.
+#: NumPy's legacy print mode for version 1, which NumPy 2 accepts although its type annotations lack it.
 _NUMPY_1: Any = "1.25"
 
 
 def to_repr(value: Any) -> str:
-    """Return repr() of a value, with NumPy's scalars printed as in NumPy 1."""
+    """Return repr() of a value, with NumPy scalars as in NumPy 1."""
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return repr(value)
     with np.printoptions(legacy=_NUMPY_1):
@@ -56,7 +56,7 @@ def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
 
 
 def to_scalar(make: Any, value: Any) -> Any:
-    """Call a possible NumPy integer type; out-of-range numbers wrap around."""
+    """Call `make`; if it is a NumPy integer type, out-of-range numbers wrap around."""
     try:
         return make(value)
     except OverflowError:
@@ -66,7 +66,7 @@ def to_scalar(make: Any, value: Any) -> Any:
 
 
 def fill(array: Any, value: Any) -> Any:
-    """Call an object's method fill; numbers that are out of an integer array's range wrap around."""
+    """Call an object's method fill; for an integer array, out-of-range numbers wrap around."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and isinstance(value, int | float | np.number):
         with np.errstate(invalid="ignore"):
             value = np.asarray(value).astype(array.dtype)
@@ -74,7 +74,7 @@ def fill(array: Any, value: Any) -> Any:
 
 
 def itemset(array: Any, *place_and_value: Any) -> None:
-    """Set an element of an array: the only element, or the element at the given index or indices."""
+    """Set the element of an array at the given index or indices, or its only element."""
     *place, value = place_and_value
     if len(place) == 1 and not isinstance(place[0], tuple):
         array.flat[place[0]] = value
@@ -83,7 +83,7 @@ def itemset(array: Any, *place_and_value: Any) -> None:
 
 
 def decode(text: Any, *args: Any, **options: Any) -> Any:
-    """Call an object's method decode; text is returned unchanged."""
+    """Call an object's method decode; return text unchanged."""
     return text if isinstance(text, str) else text.decode(*args, **options)
 
 
@@ -97,7 +97,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; a list with slices or sequences becomes a tuple if the indexed object is an array."""
+    """Return an index; for an array, a list with slices or sequences becomes a tuple."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

@@ -1,7 +1,7 @@
-"""Makes Theano's C code, including Scan's, compile with current versions of Python and NumPy.
+"""Makes Theano's C code, including Scan's, compile with current Python and NumPy versions.
 
-The compiler includes ``include/theano_compat.h`` before the source, and finds it on the include path, so that the keys
-of modules contain the digest of optdb's headers but no path.
+The compiler includes ``include/theano_compat.h`` before the source. It finds the file on the include path, so that the
+keys of modules contain a digest of optdb's headers but no path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 @functools.cache
 def compile_args() -> tuple[str, ...]:
-    """Return the compiler's arguments that include the header; none if it is not needed."""
+    """Return the compiler's arguments for including the header; empty if it is not needed."""
     if not versions.needs_header():
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
@@ -61,7 +61,7 @@ def install(cmodule: Any) -> None:
         compiler: str | None = None,
         comp_args: bool = True,
     ) -> Any:
-        # The compiler would not find the header, because trial programs are compiled without include folders.
+        # Trial programs are compiled without include folders, so the compiler would not find the header.
         args = [*without_header(cls.compile_args()), *flags] if comp_args else flags
         return try_compile(cls, src_code, tmp_prefix, args, try_run, output, compiler, comp_args=False)
 
@@ -72,14 +72,14 @@ def install(cmodule: Any) -> None:
 
 
 def replace_inc_code(inc_code: Any) -> None:
-    """Replace the C code in ``theano.tensor.inc_code`` by code that compiles with NumPy 2."""
+    """Replace the C code from ``theano.tensor.inc_code`` by code that compiles with NumPy 2."""
     if versions.needs_promotion():
         inc_code.inc_code = (NUMPY_2_DIR / "increment_rows.h").read_text
 
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Make Scan's C code compile in the block; Cython 0.28 generated it for Python 3.7 and NumPy 1."""
+    """Make Scan's C code compile in the block; it was generated for Python 3.7 and NumPy 1."""
     compiler, include_dirs = cmodule.GCC_compiler, cmodule.std_include_dirs
     compile_str = compiler.compile_str
 
@@ -100,7 +100,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
     try:
         with warnings.catch_warnings():
-            # In NumPy 2 this struct is larger than its header declares. Scan does not use it.
+            # In NumPy 2, this struct, which Scan does not use, is larger than its header declares.
             warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
             yield
     finally:
@@ -108,7 +108,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
 
 
 def _with_accessors(source: str) -> str:
-    """Make C source use NumPy's macros to read the dtype fields that NumPy 2 has moved."""
+    """Replace accesses of dtype fields that NumPy 2 has moved by NumPy's macros."""
     return re.sub(
         r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
         lambda match: f"PyDataType_{match[2].upper()}({match[1]})",

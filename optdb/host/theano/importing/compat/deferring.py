@@ -1,7 +1,7 @@
 """Defers the import of large packages until Theano uses them.
 
-SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, which uses little of them. If
-Theano's source is translated, `translation` redirects their imports; otherwise this module does.
+SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, which uses little of them.
+`translation` redirects their imports in translated source, and this module in Theano's own source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODULES = (
 
 _HERE = "optdb.host.theano.importing.compat.modules"
 
-#: What ``import a.b`` binds to the name ``a``.
+#: The modules that ``import a.b`` binds to the name ``a``.
 _BOUND = {
     "distutils.spawn": f"{_HERE}.distutils",
     "distutils.sysconfig": f"{_HERE}.distutils",
@@ -37,10 +37,10 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: Further entries of `_BOUND`, for packages that SciPy imports on first use since its version `versions.SCIPY_LAZY`.
+#: Further entries for `_BOUND`: packages that SciPy imports on first use, from version `versions.SCIPY_LAZY` on.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
-#: The modules ``a.b`` of statements ``from a.b import c``.
+#: The modules ``a.b`` in statements ``from a.b import c``.
 _SOURCES = {"scipy.signal.signaltools": f"{_HERE}.scipy_signal", "scipy.signal.sigtools": f"{_HERE}.scipy_signal"}
 
 
@@ -69,7 +69,7 @@ def deferred(module: ModuleType) -> Iterator[None]:
     if versions.needs_translation():
         yield
         return
-    # Redirect the imports of this module only, because other threads may import the same packages.
+    # Redirect only this module's imports, because other threads may import the same packages.
     vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
     try:
         yield

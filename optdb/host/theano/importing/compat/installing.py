@@ -1,7 +1,7 @@
 """Installs Theano from the package index if pip alone cannot build it.
 
-From Python 3.12 on, Theano's setup script lacks a class that Python removed. `install` makes pip build the unchanged
-source; the build finds a ``sitecustomize`` that provides the class, and setuptools in a separate folder.
+Theano's setup script needs a class that Python 3.12 removed. `install` makes pip build the unchanged source with a
+``sitecustomize`` that provides the class, and with setuptools from a separate folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.host.theano.importing.compat import versions
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
-#: Later versions may no longer support setup scripts.
+#: Later versions may not support setup scripts.
 SETUPTOOLS = "setuptools>=77,<86"
 
 SITECUSTOMIZE = """\
@@ -36,11 +36,11 @@ if not hasattr(configparser, "SafeConfigParser"):
 
 
 class CannotInstall(RuntimeError):
-    """Theano could not be installed. The message names the cure."""
+    """Raised if Theano could not be installed. The message names the cure."""
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano unless it is installed; return whether it was installed now. `options` are for ``pip install``.
+    """Install Theano unless it is installed; return whether this call did it. `options` are for ``pip install``.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def install(options: Sequence[str] = ()) -> bool:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # No build isolation, because pip would replace sys.path, which contains the shim.
+        # Without build isolation, because pip would replace sys.path, which contains the shim.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
     return True
 

@@ -1,6 +1,6 @@
-"""The libraries on top of Theano that are translated like Theano, and the additional modules that each of them imports.
+"""The libraries that use Theano and are translated like it, each with its additional redirected modules.
 
-They import names that Python, NumPy and other packages have removed. Other versions of these libraries are not changed.
+They import names that Python, NumPy and other packages have removed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Library(NamedTuple):
 
     distribution: str
     package: str
-    #: The first translated version, and the first later one that is not.
+    #: The first translated version, and the first later version that is not translated.
     first: Version
     end: Version
-    #: Replacements besides those for Theano, by module.
+    #: Replacements in addition to those for Theano, by module.
     redirected: Mapping[str, str] = {}
     #: Whether it calls ``decode`` on attributes of HDF5 files, which are text in h5py 3.
     decodes_text: bool = False
@@ -60,12 +60,12 @@ PACKAGES = tuple(_OF_PACKAGE)
 
 
 def library_of(module: str) -> Library | None:
-    """Return the library that a module belongs to, by the module's full name; None if there is none."""
+    """Return the library that contains a module, given by its full name; None if there is none."""
     return _OF_PACKAGE.get(module.partition(".")[0])
 
 
 def is_translated(module: str) -> bool:
-    """Return whether a module belongs to a library that is installed in a supported version."""
+    """Return whether a module belongs to a library of a supported version."""
     library = library_of(module)
     return library is not None and library.is_supported()
 

@@ -1,6 +1,6 @@
 """Loads modules from translated source, and caches the compiled code on disk.
 
-A cached result is valid for one source file (path, time, size), one version of Python and one of the translation.
+A cached result is valid for a source file (path, time, size), a Python version and a version of the translation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TranslatingLoader(SourceFileLoader):
         code = _read(cache_path, stamp)
         if code is None:
             code = self.source_to_code(self.get_data(path), path)
-            # Write even if sys.dont_write_bytecode is set, which is meant for source folders: this is a cache folder.
+            # Ignore sys.dont_write_bytecode, which is meant for source folders.
             _write(cache_path, stamp, code)
         return code
 
@@ -77,19 +77,19 @@ def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
         return None
     begin = len(stamp) + _DIGEST_BYTES
     code = memoryview(content)[begin:]
-    # Damaged code may crash the interpreter, both when it is read and when it runs.
+    # Damaged code may crash the interpreter when it is read or run.
     if content[:begin] != _head(stamp, code):
         return None
     return marshal.loads(code)
 
 
 def _head(stamp: bytes, code: bytes | memoryview) -> bytes:
-    """Return the header of a cache file; its digest of the code reveals damage."""
+    """Return the header of a cache file, with a digest of the code that reveals damage."""
     return stamp + hashlib.blake2b(code, digest_size=_DIGEST_BYTES).digest()
 
 
 def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
-    """Write code to the cache atomically, because several processes may start at the same time."""
+    """Write code to the cache atomically, since several processes may start at the same time."""
     try:
         content = marshal.dumps(code)
         files.replace_file(cache_path, _head(stamp, content) + content)

@@ -1,10 +1,9 @@
 """Operators with the result types of NumPy 1, for NumPy 2.
 
-NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and
-``np.float32(1) * 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano's type inference through NumPy
-depends on promotion by value, so `translation` replaces the operators of Theano's modules by the functions of
-`OPERATORS`. These functions convert an operand where the two versions differ, and otherwise cost two dictionary
-look-ups.
+NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and ``np.float32(1) *
+0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano relies on promotion by value, so `translation`
+replaces the operators in Theano's modules by the functions in `OPERATORS`. These convert an operand if the two versions
+differ, and otherwise cost two dictionary look-ups.
 
 The rules of NumPy 1, which `result_dtype` implements:
 
@@ -25,7 +24,7 @@ import numpy as np
 
 PYTHON_NUMBER, NUMPY_SCALAR, ARRAY = 1, 2, 3
 
-#: The types that are converted, by exact type. bool is missing because it behaves the same in both versions.
+#: The types that are converted, by exact type; bool behaves the same in both versions.
 _ROLES: dict[type, int] = {
     int: PYTHON_NUMBER,
     float: PYTHON_NUMBER,
@@ -39,7 +38,7 @@ _ROLES: dict[type, int] = {
 }
 _role = _ROLES.get
 
-#: NumPy 2 treats integers of these types as int64, regardless of their values.
+#: The types that NumPy 2 treats as int64, regardless of the value.
 _PYTHON_TYPES = (int, float, complex)
 
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
@@ -48,7 +47,7 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
 
 
 def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
-    """Return NumPy 1's result type of an operation on an array with dimensions and a scalar."""
+    """Return NumPy 1's result type for an array with dimensions and a scalar."""
     value = np.asarray(scalar)
     if value.dtype.kind not in _KINDS or _KINDS[value.dtype.kind] > _KINDS[array.kind]:
         return np.promote_types(array, value.dtype)
@@ -56,7 +55,7 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 
 
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert two operands so that NumPy 2 gives NumPy 1's result; others than numbers and arrays are unchanged."""
+    """Convert two operands so that NumPy 2 returns NumPy 1's result; leave other objects unchanged."""
     role_a, role_b = _role(type(a)), _role(type(b))
     if role_a is None or role_b is None:
         return a, b
@@ -70,12 +69,12 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
         return a, _beside_array(a.dtype, b)
     if role_b is ARRAY:
         return _beside_array(b.dtype, a), b
-    # A Python number and a NumPy scalar promote by type; the number is treated as a scalar of the default type.
+    # A Python number and a NumPy scalar promote by type, with the number as a scalar of the default type.
     return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
 
 
 def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
-    """Return the smallest type that holds a 0-d array's value: signed if `array` is, and if possible."""
+    """Return the smallest type that holds a 0-d array's value, signed if possible and if `array` is signed."""
     smallest = np.min_scalar_type(value)
     if smallest.kind == "u" and array.kind == "i":
         signed = np.dtype(f"i{smallest.itemsize}")
@@ -111,7 +110,7 @@ def _beside_array(array: np.dtype, scalar: Any) -> Any:
 
 _INT_LIMITS = {
     **{np.dtype(code): (int(np.iinfo(code).min), int(np.iinfo(code).max)) for code in np.typecodes["AllInteger"]},
-    # Integers outside of these ranges promote a small floating type to a larger one.
+    # Integers outside these ranges promote a small floating type to a larger one.
     **{np.dtype(code): (-(2**7), 2**8 - 1) for code in "e"},
     **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
     **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
@@ -128,7 +127,7 @@ def _fits_plainly(number: Any, array: np.dtype) -> bool:
     if limit is None:
         return True
     parts = (number.real, number.imag)
-    # Every floating type can represent infinities and nan.
+    # Every floating type has infinities and nan.
     return all(-limit < part < limit or not math.isfinite(part) for part in parts)
 
 
@@ -147,7 +146,7 @@ def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return apply
 
 
-#: Exponents for which NumPy 1 kept the type of a 0-d array, because it called a function other than power.
+#: Exponents for which NumPy 1 kept the type of a 0-d array, because it did not call power.
 _KEEPING_EXPONENTS = (-1, 0, 1, 2, 0.5)
 
 
@@ -159,7 +158,7 @@ def _power(a: Any, b: Any) -> Any:
 
 _converting_power = _promoting(operator.pow)
 
-#: Names of operators in the syntax tree (``ast.Add``), and their names in `operator`.
+#: Maps the names of operators in the syntax tree (``ast.Add``) to their names in `operator`.
 _NAMES = dict(
     word.split("=")
     for word in (
@@ -185,7 +184,7 @@ def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options:
 
 
 def result_type(operands: Iterable[Any]) -> np.dtype:
-    """Return NumPy 1's result type of an operation on some arrays, scalars and types; types count as arrays."""
+    """Return NumPy 1's result type for arrays, scalars and types; types count as arrays."""
     arrays, scalars = [], []
     for operand in operands:
         if isinstance(operand, bool | int | float | complex | np.generic) or (
@@ -208,7 +207,7 @@ def result_type(operands: Iterable[Any]) -> np.dtype:
 
 
 def can_cast_value(value: Any, dtype: np.dtype, casting: Casting = "safe") -> bool:
-    """Return whether a scalar's value can be cast, by the rules of NumPy 1."""
+    """Return whether a scalar's value can be cast, as in NumPy 1."""
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or dtype.kind not in _KINDS:
         return bool(np.can_cast(array.dtype, dtype, casting))

@@ -1,8 +1,8 @@
-"""Rewrites the syntax tree of a module of Theano, or of a library on top of it (see `libraries`).
+"""Rewrites the syntax tree of a module of Theano or of a library that uses it (see `libraries`).
 
-`REDIRECTED` redirects imports to modules of `modules`. If NumPy promotes by type alone, operators and NumPy's binary
+`REDIRECTED` redirects imports to the package `modules`. If NumPy promotes by type alone, operators and binary NumPy
 functions whose operands may be numbers become calls of `promotion`. The first statement of translated code puts the
-functions that it calls into its namespace, so that it also runs as ``__main__``. Line numbers do not change.
+functions that the code calls into its namespace, so that it also runs as ``__main__``. Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.theano.importing.compat.libraries import Library
 
 HERE = "optdb.host.theano.importing.compat.modules"
 
-#: Modules of `HERE`, and what they replace; submodules that are not listed come from the original.
+#: Maps modules to their replacements in `HERE`; unlisted submodules come from the original.
 _REPLACED = {
     **{name: (name,) for name in ("collections", "configparser", "copy", "imp", "inspect")},
     **{name: (name,) for name in ("numpy", "numpy.core", "numpy.testing", "pdb", "pkg_resources", "unittest")},
@@ -39,12 +39,12 @@ _REPLACED = {
 }
 REDIRECTED = {original: f"{HERE}.{name}" for name, originals in _REPLACED.items() for original in originals}
 
-#: Modules that take long to import and that few programs use. SciPy and its submodules are imported on first use.
+#: Modules that are slow to import and used by few programs; they are imported on first use.
 LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
 _SCIPY = f"{HERE}.scipy"
 
-#: Removed attributes of objects of unknown types. Nothing else in Theano has these names.
+#: Removed attributes of objects of unknown types, whose names nothing else in Theano has.
 RENAMED = {"tostring": "tobytes"}
 
 RENAMED_IN_TESTS = {
@@ -88,7 +88,7 @@ _PLAIN_CALLS = frozenset(
 
 
 def translate(source: bytes | str, filename: str, promoting: bool, library: Library | None = None) -> ast.Module:
-    """Parse a module and rewrite it; `promoting` gives operators the result types of NumPy 1."""
+    """Parse and rewrite a module; with `promoting`, operators have the result types of NumPy 1."""
     with ignoring_warnings_of_syntax():
         tree = ast.parse(source, filename)
     tree = _Translator(promoting, library).visit(tree)
@@ -97,7 +97,7 @@ def translate(source: bytes | str, filename: str, promoting: bool, library: Libr
 
 @contextlib.contextmanager
 def ignoring_warnings_of_syntax() -> Iterator[None]:
-    """Silence warnings of the parser and the compiler: users cannot fix a library's source."""
+    """Suppress warnings of the parser and the compiler about a library's source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -134,7 +134,7 @@ def _first_statement(tree: ast.Module) -> int:
     return len(tree.body)
 
 
-#: Functions of `builtins` that replace calls other than those in `_Translator.CONVERSIONS`.
+#: Functions of `builtins` that replace calls, in addition to `_Translator.CONVERSIONS`.
 _REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
 
 
@@ -158,7 +158,7 @@ def _helper(name: str) -> str:
 
 
 class _Translator(ast.NodeTransformer):
-    #: Built-in functions that accepted arrays with one element, or that printed NumPy's scalars as Python's.
+    #: Built-in functions that accepted arrays with one element, or printed NumPy scalars like Python numbers.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",
@@ -232,7 +232,7 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # The targets a.b and a[b] would be evaluated twice; assigning to an element casts in any case.
+        # Leave a.b and a[b], which would be evaluated twice; assigning to an element casts anyway.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -300,7 +300,7 @@ def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
         return [ast.Import([ast.alias(_SCIPY, package)])]
     if package not in redirected or alias.asname:
         return [ast.Import([alias])]
-    # `import numpy.random` binds numpy: import the submodule, and bind the package's replacement.
+    # `import numpy.random` binds numpy, so import the submodule and bind the package's replacement.
     import_submodule = ast.Import([ast.alias(redirected.get(alias.name, alias.name), "__optdb_imported__")])
     return [import_submodule, ast.Import([ast.alias(redirected[package], package)])]
 
@@ -311,7 +311,7 @@ def _call(name: str, arguments: list[ast.expr], node: ast.AST, keywords: Sequenc
 
 
 def _lists_of(function: ast.FunctionDef) -> frozenset[str]:
-    """Return the names that a function assigns list expressions to, such as ``[None] * n``."""
+    """Return the names to which a function assigns list expressions, such as ``[None] * n``."""
     return frozenset(
         target.id
         for statement in ast.walk(function)
@@ -330,7 +330,7 @@ def _is_list(node: ast.expr) -> bool:
 
 
 def _formats_numbers(node: ast.expr) -> bool:
-    """Return whether an expression is a format string for numbers, or for the repr() of objects."""
+    """Return whether an expression is a format string for numbers or for repr()."""
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         return False
     return re.search(r"%[-+ #0]*[\d*]*(\.\d+)?[diouxXeEfFgGr]", node.value) is not None
@@ -359,7 +359,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether an operand can be neither a NumPy number nor a Python number."""
+    """Return whether an operand cannot be a number."""
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
     if isinstance(node, ast.Attribute):

@@ -1,6 +1,6 @@
 """Decides which parts of the compatibility layer the installed versions need.
 
-Versions are read from the packages' metadata: ``import optdb`` imports neither NumPy nor SciPy.
+Versions are read from the packages' metadata, because ``import optdb`` imports neither NumPy nor SciPy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCIPY_CHANGED = (1, 12)
 
 INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 
-#: From this version on, ``import scipy`` suffices to use ``scipy.stats``.
+#: The first version in which ``import scipy`` suffices to use ``scipy.stats``.
 SCIPY_LAZY = (1, 10)
 
 
@@ -30,20 +30,20 @@ def version_text(package: str) -> str | None:
     versions = next(filter(None, in_folders), [])
     if len(versions) == 1:
         return versions[0]
-    # The package has metadata of another kind, or files of another version are left over.
+    # Another kind of metadata, or files left over from another version.
     import importlib.metadata
 
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # importlib_metadata, if imported, raises OSError without the folder's file, and KeyError without a version.
+        # If importlib_metadata is imported, it raises OSError without the file, and KeyError without a version.
         return None
 
 
 def _versions_in(folder: str, package: str) -> Iterator[str]:
-    """Yield the versions of a package according to the names of ``.dist-info`` folders.
+    """Yield the versions of a package from the names of ``.dist-info`` folders.
 
-    ``importlib.metadata`` takes a tenth of the time of ``import theano``.
+    ``importlib.metadata`` would take a tenth of the time of ``import theano``.
     """
     try:
         with os.scandir(folder) as entries:
@@ -75,7 +75,7 @@ def installed(package: str) -> tuple[int, ...]:
 
 
 def needs_translation() -> bool:
-    """Return whether Theano's source has to be translated to run."""
+    """Return whether Theano's source must be translated."""
     return (
         sys.version_info >= PYTHON_WITHOUT_DISTUTILS
         or installed("numpy") >= NUMPY_WITHOUT_ALIASES
@@ -84,7 +84,7 @@ def needs_translation() -> bool:
 
 
 def is_translated(module: str) -> bool:
-    """Return whether a module of Theano is translated: all modules, or only the few that fail with NumPy 1.23."""
+    """Return whether a module of Theano is translated; with NumPy 1.23, only the few that fail are."""
     return needs_translation() or (module in INDEXING_BY_LISTS and installed("numpy") >= NUMPY_WITHOUT_LISTS)
 
 

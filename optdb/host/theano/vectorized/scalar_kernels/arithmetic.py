@@ -60,7 +60,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return C's integer division of floats, which may compute the remainder in another dtype."""
+    """Return C's integer division of floats, whose remainder may have another dtype."""
     divided = np.dtype(dtype) if entries.is_real_float(dtype) else None
 
     def compute(x: Any, y: Any, out: Any) -> None:
@@ -87,7 +87,7 @@ def _pow(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
 
 
 def _integer_power(x: Any, y: Any, out: Any) -> None:
-    """Raise integers to powers; results of negative powers are truncated."""
+    """Raise integers to powers; truncate the results of negative powers."""
     negative = y < 0
     np.power(x, np.where(negative, 0, y).astype(out.dtype), out)
     if np.any(negative):
@@ -165,7 +165,7 @@ def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
 
 
 def _larger(ufunc: np.ufunc, beyond: np.ufunc) -> entries.Entry:
-    """Return an entry that selects the operand that is `beyond` the other operand, or NaN if either is NaN."""
+    """Return an entry that selects the operand that is `beyond` the other one, or NaN if either is NaN."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype, common = signature.out, signature.common

@@ -1,4 +1,4 @@
-"""Entries of the kernel tables: an entry selects, by an op's dtypes, how arrays are computed."""
+"""Entries of the kernel tables, which select a kernel for an op's dtypes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def common_in_c(dtype: str, other: str) -> str:
-    """Return the dtype in which C combines two numbers, by its usual arithmetic conversions."""
+    """Return the dtype of C's usual arithmetic conversions for two numbers."""
     if dtype == other:
         return dtype
     kinds = {np.dtype(dtype).kind, np.dtype(other).kind}
@@ -26,7 +26,7 @@ def common_in_c(dtype: str, other: str) -> str:
 
 
 def promoted_in_c(dtype: str) -> str:
-    """Return the dtype in which C does arithmetic on numbers of a given dtype."""
+    """Return the dtype after C's integer promotion."""
     kind_and_size = np.dtype(dtype)
     return "int32" if kind_and_size.kind in "biu" and kind_and_size.itemsize < 4 else dtype
 
@@ -43,13 +43,13 @@ def is_inexact(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class ArrayKernel:
-    """The function with which a scalar op computes arrays, and its requirements."""
+    """A function that computes a scalar op on arrays, and its requirements."""
 
     function: Callable[..., Any]
     dtypes: tuple[str, ...]
-    #: Whether the result may overwrite an operand: the function writes each element after it has read it.
+    #: Whether the result may overwrite an operand, because the function reads each element before it writes it.
     in_place: bool = True
-    #: Whether the function accepts any number of arrays, which it combines from the left.
+    #: Whether the function takes any number of arrays, which it combines from the left.
     folds: bool = False
 
 
@@ -63,7 +63,7 @@ class ScalarDtypes:
 
     @property
     def widest(self) -> str:
-        """The dtype that holds all inputs, as NumPy promotes them."""
+        """The dtype to which NumPy promotes all inputs."""
         return np.dtype(functools.reduce(np.promote_types, map(np.dtype, self.inputs))).name
 
     @property
@@ -78,7 +78,7 @@ ONES = {np.dtype(name): np.ones((), name) for name in ("float16", "float32", "fl
 
 
 def element_by_element(signature: ScalarDtypes) -> ArrayKernel:
-    """Return the kernel that calls the op's ``impl`` for each element."""
+    """Return a kernel that calls the op's ``impl`` for each element."""
     impl = np.frompyfunc(signature.op.impl, len(signature.inputs), 1)
 
     def compute(*args: Any) -> None:
@@ -98,9 +98,9 @@ def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
 
 
 def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
-    """Return an entry that combines operands of different dtypes from the left by `ufunc`, as C does.
+    """Return an entry that combines operands of different dtypes from the left with `ufunc`, as C does.
 
-    `entry` is for operands whose dtypes do not matter.
+    If the dtypes do not matter, use `entry`.
     """
 
     def choose(signature: ScalarDtypes) -> ArrayKernel:
@@ -120,7 +120,7 @@ def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
 
 
 def is_as_good(dtype: str, out: str) -> bool:
-    """Return whether sums, products and bitwise results in `dtype`, once converted, equal those computed in `out`."""
+    """Return whether sums, products and bitwise results in `dtype` are the same in `out` after conversion."""
     if dtype == out or out == "bool" or out.startswith("complex"):
         return True
     dtypes = np.dtype(dtype), np.dtype(out)
@@ -128,7 +128,7 @@ def is_as_good(dtype: str, out: str) -> bool:
 
 
 def in_common_dtype(function: Callable[..., Any]) -> Entry:
-    """Return an entry whose operands are converted to one dtype, as C converts them."""
+    """Return an entry whose operands are converted to a common dtype, as in C."""
     return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), True)
 
 

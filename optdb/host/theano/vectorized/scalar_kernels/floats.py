@@ -19,7 +19,7 @@ _NUMPY = (
     *("Cos", "ArcCos", "Sin", "ArcSin", "Tan", "ArcTan", "ArcTan2", "Cosh", "ArcCosh", "Sinh", "ArcSinh"),
     *("Tanh", "ArcTanh"),
 )
-#: Likewise for SciPy, which is imported when one of its ufuncs is needed.
+#: The same for SciPy, which is imported when one of its ufuncs is needed.
 _SCIPY = (
     *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "GammaInc", "GammaIncC"),
     *("Jv", "J0", "J1", "Iv", "I0", "I1"),
@@ -73,13 +73,13 @@ def _in_float64(function: Callable[..., Any]) -> entries.Entry:
 
 
 def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
-    """Return SciPy's function for complex numbers, for which there is no C code; otherwise the series of the C code."""
+    """Return SciPy's function for complex numbers, which have no C code; else the C code's series."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> entries.Entry:
-    """Return an entry for a function that the C code replaces by its limit for operands beyond a bound."""
+    """Return an entry for a function that the C code replaces by its limit beyond a bound."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype = signature.out

@@ -1,4 +1,4 @@
-"""Finds the kernel of a scalar op in the tables of all families; defines the kernels of casts and complex numbers."""
+"""Finds the kernel of a scalar op, and defines the kernels of casts and complex numbers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 
 
 def kernel_of(node: Apply) -> entries.ArrayKernel:
-    """Return the kernel of a scalar op's node; for unknown ops, the kernel calls ``impl`` element by element."""
+    """Return the kernel of a scalar op's node; for unknown ops, it calls ``impl`` element by element."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
     signature = entries.ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)
@@ -80,7 +80,7 @@ def known_ops() -> Sequence[type]:
 
 
 def _in_widest_dtype(signature: entries.ScalarDtypes, entry: entries.Entry) -> entries.ArrayKernel:
-    """Return the kernel for a result that may be narrower than the operands, as when adding a float to integers."""
+    """Return the kernel for a result that may be narrower than the operands, as for a float plus an integer."""
     out = signature.out
     wide = np.promote_types(signature.widest, out).name if signature.inputs else out
     kernel = entry(replace(signature, out=wide))

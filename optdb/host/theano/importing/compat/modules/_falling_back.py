@@ -1,4 +1,4 @@
-"""What replacements share: the names of another module, later imports, and packages that may be missing."""
+"""Helpers for replacements: names of another module, deferred imports, and packages that may be missing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 def fall_back_to(
     original: ModuleType | str, namespace: dict[str, Any], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a module that replaces another.
+    """Return ``__getattr__`` and ``__dir__`` for a module that replaces another one.
 
-    The names that `namespace` lacks come from `original`, which is imported on first use if it is a name; the names in
+    Names that `namespace` lacks come from `original`, which is imported on first use if it is a name. The names in
     `submodules` are the module's own submodules.
     """
 
@@ -37,7 +37,8 @@ def _imported(module: ModuleType | str) -> ModuleType:
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a replacement for a function whose module takes long to import; it can be pickled, as Theano requires."""
+    """Return a replacement for a function that imports its module on first use; Theano requires that it can be
+    pickled."""
     return _Later(module, name)
 
 
@@ -53,7 +54,7 @@ class _Later:
 
 
 class Optional:
-    """A package that may be missing, may fail to import, or may lack names; `cure` is for messages."""
+    """A package that may be missing, fail to import, or lack names; `cure` is for messages."""
 
     def __init__(self, name: str, cure: str) -> None:
         self.name = name
@@ -74,7 +75,7 @@ class Optional:
         return self.module is not None and hasattr(self.module, attribute)
 
     def get(self, attribute: str) -> Any:
-        """Return the package's object called `name`, or a function that raises `NotImplementedError`."""
+        """Return the package's attribute, or a function that raises `NotImplementedError`."""
         if attribute.startswith("__") and attribute != "__version__":
             raise AttributeError(f"module {self.name!r} has no attribute {attribute!r}")
         if self.has(attribute):
@@ -96,7 +97,7 @@ class Optional:
         return missing
 
     def make_class(self, attribute: str) -> type:
-        """Return the package's class, or a class for annotations and instance checks whose attributes raise."""
+        """Return the package's class, or a class that only supports annotations and instance checks."""
         if self.has(attribute):
             return getattr(self.module, attribute)
 

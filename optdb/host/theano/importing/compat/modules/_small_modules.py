@@ -1,4 +1,4 @@
-"""Makes the replacements with few names of their own: modules without a file, in ``sys.modules``."""
+"""Creates the replacements with few names of their own, as modules without a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = __name__.rpartition(".")[0]
 
 
 def _add(name: str, original: str | None, names: dict[str, Any] | None = None, submodules: tuple[str, ...] = ()) -> Any:
-    """Add a module with these names, and with those of the original module, which is imported on first use."""
+    """Add a module with these names and those of the original module, which is imported on first use."""
     module = ModuleType(f"{_HERE}.{name}", f"Replaces ``{name}``.")
     vars(module).update(names or {})
     if original is not None:
@@ -59,8 +59,8 @@ def getargspec(function: Callable[..., Any]) -> ArgSpec:
 def copy(value: T) -> T:
     """Make a shallow copy of an object.
 
-    In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from the copy also advances the
-    original; here the generator is also copied.
+    In NumPy 2, drawing from a shallow copy of a RandomState also advances the original. This function also copies the
+    generator.
     """
     import copy as original
 
@@ -69,13 +69,13 @@ def copy(value: T) -> T:
     return original.deepcopy(value) if isinstance(value, numpy.random.RandomState) else original.copy(value)
 
 
-# ``theano.misc.pkl_utils`` sets these attributes, which Python 3.13.0 only allows in instances of a subclass.
+# ``theano.misc.pkl_utils`` sets these attributes, which Python 3.13.0 only allows on a subclass.
 class Pickler(pickle.Pickler):
-    """Write pickles; ``persistent_id`` can be assigned."""
+    """A Pickler whose ``persistent_id`` can be assigned."""
 
 
 class Unpickler(pickle.Unpickler):
-    """Read pickles; ``persistent_load`` can be assigned."""
+    """An Unpickler whose ``persistent_load`` can be assigned."""
 
 
 def find_executable(executable: str, path: str | None = None) -> str | None:
@@ -104,7 +104,7 @@ def get_numpy_include_dirs() -> list[str]:
     return [numpy.get_include()]
 
 
-# Python dropped names and modules. A package with few names is a single module, which also replaces its submodules.
+# Names and modules that Python removed. A package with few names is one module, which also replaces its submodules.
 _add("collections", "collections", {name: getattr(collections.abc, name) for name in collections.abc.__all__})
 _add("configparser", "configparser", {"SafeConfigParser": ConfigParser})
 _add("copy", "copy", {"copy": copy})
@@ -117,7 +117,7 @@ for _name in ("get_config_h_filename", "get_config_var", "get_config_vars", "get
     setattr(_distutils, _name, getattr(sysconfig, _name))
 _distutils.spawn = _distutils.sysconfig = _distutils
 
-# These take long to import, and few programs use them.
+# Slow to import, and used by few programs.
 _add("pdb", "pdb")
 _add("unittest", "unittest")
 _add("scipy", "scipy", submodules=("linalg",))
@@ -129,7 +129,7 @@ _SIGNALTOOLS = ("_valfrommode", "_bvalfromboundary", "convolve")
 _signal = _add("scipy_signal", None, {name: later("scipy.signal._signaltools", name) for name in _SIGNALTOOLS})
 _signal._convolve2d = later("scipy.signal._sigtools", "_convolve2d")
 
-# NumPy 2 hides its core; Python 3.12 lacks numpy.distutils, whose `verbosity` Theano sets: optdb finds BLAS.
+# NumPy 2 hides its core. Python 3.12 lacks numpy.distutils, in which Theano sets the verbosity; optdb finds BLAS.
 _add("numpy.core", "numpy._core" if versions.needs_promotion() else "numpy.core")
 _linalg = _add("numpy.linalg", "numpy.linalg")
 _linalg.linalg = _linalg

@@ -1,6 +1,7 @@
 """The parts of ``nose`` and its submodules that Theano's tests use; Python 3.12 cannot import ``nose`` itself.
 
-``nose.tools`` has unittest's assertions as functions, and decorators of tests; ``nose.plugins.attrib`` marks tests.
+``nose.tools`` contains unittest's assertions as functions and decorators for tests; ``nose.plugins.attrib`` marks
+tests.
 """
 
 import functools
@@ -69,7 +70,7 @@ def raises(*exceptions: type[BaseException]) -> Callable[[Callable[..., Any]], C
 
 
 def nottest(function: Any) -> Any:
-    """Mark a function as not being a test."""
+    """Mark a function as no test."""
     function.__test__ = False
     return function
 
@@ -81,7 +82,7 @@ def istest(function: Any) -> Any:
 
 
 def attr(*names: str, **values: object) -> Callable[[T], T]:
-    """Return a decorator that sets attributes of a test."""
+    """Return a decorator that sets attributes on a test."""
 
     def mark(test: T) -> T:
         for name, value in {**dict.fromkeys(names, True), **values}.items():

@@ -1,5 +1,4 @@
-"""Targets of redirected imports that libraries built on Theano need, besides those for Theano's own modules.
+"""Targets of redirected imports in libraries that use Theano.
 
-`optdb.host.theano.importing.compat.libraries` lists which library imports which of these modules. Nothing else imports
-them.
+`optdb.host.theano.importing.compat.libraries` lists the modules for each library.
 """

@@ -1,6 +1,6 @@
 """``arviz`` for PyMC3 3.9, which uses it for statistics and plots.
 
-PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert traces themselves; for later versions, `from_trace` does.
+PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert traces; with later versions, `from_trace` converts them.
 Names that arviz lacks become functions that raise when called.
 """
 
@@ -20,7 +20,7 @@ from optdb.host.theano.importing.compat.modules._falling_back import Optional
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 
 with warnings.catch_warnings():
-    # arviz 0.23 announces version 1 on import, and version 1 its new classes; users of PyMC3 cannot change that.
+    # Suppress messages on import: arviz 0.23 announces version 1, and version 1 its new classes.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
     InferenceData = _package.make_class("InferenceData")
@@ -35,9 +35,9 @@ def __getattr__(name: str) -> Any:
 
 
 def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **options: Any) -> Any:
-    """Convert a PyMC3 trace to arviz's group ``posterior``: the draws, without statistics and likelihoods.
+    """Convert a PyMC3 trace to arviz's group ``posterior``, without statistics and likelihoods.
 
-    If arviz is missing, warn, and return no groups.
+    If arviz is missing, warn and return no groups.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **op
 
 
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an arviz function that also accepts PyMC3's traces; return anything but a function unchanged."""
+    """Make an arviz function accept PyMC3's traces; return anything else unchanged."""
     if not isinstance(function, FunctionType):
         return function
 

@@ -1,4 +1,4 @@
-"""``climate`` for theanets, which uses its logger function; the package index has a different package of this name."""
+"""``climate`` for theanets, which uses its logger; the package index has a different package of this name."""
 
 import logging
 

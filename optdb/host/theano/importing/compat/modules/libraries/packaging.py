@@ -1,4 +1,4 @@
-"""``packaging`` with its submodule ``version``, which PyMC3 uses but leaves to arviz to import."""
+"""``packaging`` with its submodule ``version``, which PyMC3 uses but does not import."""
 
 # ruff: noqa: F401 (PyMC3 uses it)
 

@@ -1,4 +1,4 @@
-"""``theano.tensor.signal`` with its submodule ``downsample`` for Lasagne 0.1: Theano 1.0 removed the submodule."""
+"""``theano.tensor.signal`` for Lasagne 0.1, with the submodule ``downsample`` that Theano 1.0 removed."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""``xarray`` for PyMC3, which uses its class of data sets; a class without instances if xarray is missing."""
+"""``xarray`` for PyMC3, which uses its Dataset class; if xarray is missing, a class without instances."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""``numpy`` as Theano expects it: the names and the behavior of version 1.19.
+"""``numpy`` with the names and the behavior of version 1.19, as Theano expects.
 
-Names that are the same in all versions come from NumPy itself; functions that differ come from `_functions`.
+Functions that differ between versions come from `_functions`; all other names are NumPy's own.
 """
 
 import builtins

@@ -1,4 +1,4 @@
-"""NumPy functions that now raise an error or return another type or shape, with the behavior that Theano expects."""
+"""NumPy functions whose types, shapes or errors have changed, with the behavior that Theano expects."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ cast = _Cast()
 
 
 def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) -> Any:
-    """Make an array; ``copy=False`` copies only if necessary."""
-    # Before NumPy 2, ``copy=None`` is not passed on, because it means False there.
+    """Create an array; ``copy=False`` copies only if necessary."""
+    # Do not pass on ``copy=None``, which means False before NumPy 2.
     copy = bool(copy) or (None if NUMPY_2 else False)
     return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, to_dtype(dtype))
 
 
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
-    """Convert a value to an array; do not copy it if it already is one."""
+    """Convert a value to an array; do not copy an array."""
     return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, to_dtype(dtype))
 
 
@@ -73,7 +73,7 @@ _OF_ABSTRACT: dict[type, type] = {
 
 
 def to_dtype(dtype: Any) -> Any:
-    """Return a dtype argument for NumPy: an object's dtype if it has one, as Theano's variables do."""
+    """Return a dtype argument for NumPy; for an object with a dtype, such as a Theano variable, its dtype."""
     if isinstance(dtype, type):
         return _OF_ABSTRACT.get(dtype, dtype)
     if dtype is None or isinstance(dtype, str | numpy.dtype):
@@ -83,7 +83,7 @@ def to_dtype(dtype: Any) -> Any:
 
 
 def _of_iterable(stack: Any) -> Any:
-    """Make a function that joins a sequence of arrays accept any iterable of arrays."""
+    """Make a function of a sequence of arrays accept any iterable of arrays."""
 
     @functools.wraps(stack)
     def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:
@@ -112,12 +112,12 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
 
 
 def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
-    """Return an array of an integer type; out-of-range numbers wrap around where NumPy 1 wraps them."""
+    """Return an integer array in which out-of-range numbers wrap around as in NumPy 1."""
     elements = numpy.asarray(value, object)
     numbers = [int(element) for element in elements.ravel()]
     wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
     if isinstance(value, numpy.ndarray):
-        # An op has computed these numbers in Python, where integers are not limited to 64 bits as in C.
+        # An op has computed these numbers in Python, without C's limit of 64 bits.
         wide, numbers = numpy.dtype("uint64"), [number % 2**64 for number in numbers]
     elif wide.kind == "u":
         numbers = [number + 2**64 if -(2**63) <= number < 0 else number for number in numbers]
@@ -128,7 +128,7 @@ def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
 
 
 def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) -> Any:
-    """Return the type that arrays and scalars of these types promote to."""
+    """Return the result type of arrays and scalars with these types."""
     arrays = [numpy.dtype(dtype) for dtype in array_types]
     scalars = [numpy.dtype(dtype) for dtype in scalar_types]
     highest_array = _highest(arrays)
@@ -146,7 +146,7 @@ def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) ->
 
 
 def _highest(dtypes: list[Any]) -> Any:
-    """Return the smallest of NumPy's types to which all given types can be cast."""
+    """Return the smallest type to which all given types can be cast."""
     if not dtypes:
         return None
     if dtypes.count(dtypes[0]) == len(dtypes):
@@ -172,7 +172,7 @@ def obj2sctype(value: Any, default: Any = None) -> Any:
 
 
 def sctype2char(sctype: Any) -> str:
-    """Return the character that stands for a scalar type."""
+    """Return the character for a scalar type."""
     return numpy.dtype(_scalar_type(sctype)).char
 
 
@@ -197,7 +197,7 @@ def asscalar(value: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
-    """Return whether a cast loses nothing; for scalars, this depends on the value."""
+    """Return whether a cast is safe; for scalars, this depends on the value."""
     if isinstance(from_, bool | int | float | complex | numpy.generic) or (
         isinstance(from_, numpy.ndarray) and not from_.ndim
     ):
@@ -206,7 +206,7 @@ def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
 
 
 def result_type(*operands: Any) -> Any:
-    """Return the type that arrays, scalars and types promote to; scalars promote by value."""
+    """Return the result type of arrays, scalars and types; scalars promote by value."""
     return promotion.result_type(operands)
 
 
@@ -224,7 +224,7 @@ def clip(value: Any, lowest: Any, highest: Any, out: Any = None, **options: Any)
 
 
 def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *rest: Any, **options: Any) -> Any:
-    """Return the distinct elements; the indices that restore the argument are always a vector."""
+    """Return the distinct elements; the inverse indices are always a vector."""
     result = numpy.unique(value, return_index, return_inverse, *rest, **options)
     if not return_inverse:
         return result
@@ -233,7 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A NumPy function that also returns floating types for integer arguments."""
+    """A NumPy function that returns floating types for integer arguments."""
 
     def __init__(self, ufunc: Any) -> None:
         self.ufunc = ufunc
@@ -253,7 +253,7 @@ trunc = _FloatingUfunc(numpy.trunc)
 
 
 def _floating(value: Any) -> Any:
-    """Convert integers to the floating type in which NumPy computes functions of them."""
+    """Convert integers to the floating type that NumPy uses for functions of them."""
     array = numpy.asarray(value)
     if array.dtype.kind not in "biu":
         return value

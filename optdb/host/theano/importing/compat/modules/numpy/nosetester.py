@@ -1,10 +1,10 @@
-"""``numpy.testing.nosetester``, which NumPy 1.25 removed: without it Theano has no ``theano.test``."""
+"""``numpy.testing.nosetester``, which ``theano.test`` needs and NumPy 1.25 removed."""
 
 # ruff: noqa: F401 (Theano imports it)
 
 import numpy
 
-# Querying NumPy itself would import all of numpy.testing only to find nothing.
+# Do not look in NumPy, which would import all of numpy.testing.
 if numpy.lib.NumpyVersion(numpy.__version__) >= "1.25.0":
     raise ModuleNotFoundError("No module named 'numpy.testing.nosetester'", name="numpy.testing.nosetester")
 

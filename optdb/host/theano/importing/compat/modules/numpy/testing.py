@@ -31,7 +31,7 @@ def slow(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setastest(is_test: bool = True) -> Any:
-    """Return a decorator that says whether a function is a test."""
+    """Return a decorator that marks whether a function is a test."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         test.__test__ = is_test  # type: ignore[attr-defined]  # functions have attributes
@@ -44,7 +44,7 @@ dec = SimpleNamespace(skipif=skipif, knownfailureif=knownfailureif, slow=slow, s
 
 
 class Tester:
-    """Replaces NumPy's test runner, which PyMC3 creates when it is imported."""
+    """Replaces NumPy's test runner, which PyMC3 creates on import."""
 
     def __init__(self, *args: object, **options: object) -> None:
         pass
