@@ -1,7 +1,7 @@
 """The Theano-specific part of exporting to files (``optdb.device.export``).
 
-`functions` describes how a compiled function is called, and rejects functions that a file cannot store. `nodes` copies
-the function's nodes for a trace. `host_steps` executes host nodes symbolically.
+`functions` converts compiled functions to exportable ones, and rejects functions that a file cannot store. `nodes`
+copies the function's nodes for a trace. `host_steps` executes host nodes symbolically.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ def export(
     Parameters
     ----------
     f : theano.compile.Function or mapping
-        A function, or a mapping of names in the file to functions. Calling the loaded file calls the first function.
+        A function, or a mapping of names in the file to functions. The loaded file itself calls the first function.
     path : str or Path
         Path of the file, which is replaced if it exists.
     examples : sequence or mapping, optional
         Example calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping
-        of function names to example calls. Only shapes and integers that determine shapes matter. If there are no
-        examples, functions are exported for calls like their latest calls.
+        of function names to example calls. Only shapes and integers that determine shapes matter. By default, functions
+        are exported for calls like their latest calls.
     device_kinds : sequence of str
         Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
@@ -80,7 +80,7 @@ def of_method(function: Any, executable: Any) -> Exportable:
 
 
 def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> Traceable:
-    """Return a linked function in the form that a trace needs; the caller receives its first `returned` outputs."""
+    """Return a linked function in the form for a trace; the caller receives its first `returned` outputs."""
     dtypes = [var.type.dtype for var in as_variables(linked.outputs[:returned])]
     return Traceable(get_context(context_name), functools.partial(copied_in, linked, context_name), dtypes)
 
@@ -116,7 +116,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
 
 
 def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[tuple[int, ...], Any]]]:
-    """Return the shapes of arguments, and their small host values, in recorded calls; the latest call comes first."""
+    """Return the shapes and small host values of arguments in recorded calls, the latest call first."""
     arguments = [var for var, given in zip(machine.linked.inputs, inputs, strict=True) if isinstance(given, int)]
     return [[call[var] for var in arguments] for call in reversed(machine.seen())]
 

@@ -1,4 +1,4 @@
-"""Executes a trace's host nodes symbolically, since they compute numbers from shapes.
+"""Executes a trace's host nodes, which compute numbers from shapes, symbolically.
 
 A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
 `follow` applies a node to such values, so that each call of the exported function recomputes the result. For nodes that
@@ -38,7 +38,7 @@ from optdb.runtime.sizes import (
     smallest,
 )
 
-#: Maps scalar ops on integers to functions whose results are again symbolic sizes.
+#: Maps scalar ops on integers to functions on symbolic sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Add: lambda *x: functools.reduce(operator.add, x),
     scalars.Mul: lambda *x: functools.reduce(operator.mul, x),
@@ -51,7 +51,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Maps comparisons to functions that return the example's result and record a guard that checks it in each call.
+#: Maps comparisons to functions that return the example's result and record a guard for it.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,
@@ -62,7 +62,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 }
 #: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: Ops, their device counterparts, and their number of array inputs (None for all); other inputs stay on the host.
+#: Ops, their device counterparts, and their number of array inputs (None for all); other inputs are host values.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
@@ -71,11 +71,11 @@ _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
 
 
 class _NotFollowed(Exception):
-    """No rule reproduces a node's result."""
+    """Raised if no rule reproduces a node's result."""
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return a host node's results for values, some of which are unknown; raise `Untraceable` if no rule gives them."""
+    """Return a host node's results for values, some of which are unknown; raise `Untraceable` without a rule."""
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:
         if step is not None:
@@ -91,7 +91,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
-    """Return a device node equivalent to a host node, and the number of its device inputs; None if there is none."""
+    """Return a host node's equivalent on the device, and the number of its device inputs; None if there is none."""
     counterpart = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
     if counterpart is None:
         return None
@@ -114,7 +114,7 @@ def _require_numbers(*values: Any) -> None:
 
 
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
-    """Require that a value has the shape that the op asserts."""
+    """Check that a value has the shape that the op asserts."""
     if isinstance(node.op, ops.SpecifyShape):
         lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
@@ -162,7 +162,7 @@ def _part(node: Apply, value: Any, *index: Any) -> Any:
 
 
 def _plain_index(entry: Any) -> int | slice:
-    """Return an index as plain numbers, which guards fix, since known arrays have no symbolic lengths."""
+    """Return an index as plain numbers, which guards fix."""
     if isinstance(entry, slice):
         return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
     return int(entry)
@@ -192,7 +192,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Reshape an argument, or a value computed from arguments."""
+    """Reshape an argument or a value computed from arguments."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)

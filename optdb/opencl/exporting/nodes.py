@@ -1,7 +1,7 @@
 """Copies a function's nodes, and the inner functions of its loops, to execute them while a tracer listens.
 
-A copy has its own variables, cells and thunks: its kernels belong to the replacement context. Device nodes run
-normally, and `host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
+A copy has its own variables, cells and thunks, with kernels in the replacement context. Device nodes run normally, and
+`host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Substitute `context` for a named context, and return a copy of a function that has all its arrays in `context`.
+    """Replace a named context by `context`, and return a copy of a function with all its arrays there.
 
-    Raises Untraceable if the host computes with a device array, or if a loop cannot be traced.
+    Raises Untraceable if the host reads a device array, or if a loop cannot be traced.
     """
     _require_all_lifted(linked)
     with contexts.substituted(context_name, context):
@@ -158,7 +158,7 @@ class _Copying:
             thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
-        """Return a host node's results for values that are known only when the exported file is called."""
+        """Return a host node's results for values that are known only in a call."""
         try:
             return follow(node, values)
         except Untraceable:
@@ -177,13 +177,13 @@ class _Copying:
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return a device array for a value that is not known yet."""
         if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
-            # Copy the array, since the node that receives it may overwrite it.
+            # Copy the array, since the receiving node may overwrite it.
             return in_order(self._context, value.source.array, True)
         return arrays.from_host(self._context, as_host_array(value, dtype))
 
 
 def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable]]:
-    """Return copies of nodes with their own outputs, and a mapping from outputs to their copies."""
+    """Return copies of nodes with their own outputs, and a map from outputs to their copies."""
     ours: dict[Variable, Variable] = {}
     twins = []
     for node in nodes:
@@ -196,7 +196,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace symbolic numbers of steps and of kept values with plain numbers, since the trace unrolls the loop."""
+    """Replace symbolic numbers of steps and kept values by plain numbers, because the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]
@@ -211,7 +211,7 @@ def _named(node: Apply, why: str) -> str:
 def thunks_of(
     nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return thunks that execute nodes on `cells`; `loops` maps loops to replacements for their inner functions."""
+    """Return thunks that run nodes on `cells`; `loops` maps loops to replacements for their inner functions."""
     computed = {var: [False] for var in cells}
 
     def thunk_of(node: Apply) -> Any:
@@ -224,7 +224,7 @@ def thunks_of(
 
 
 class _Container:
-    """Holds an input or output of an inner function; the loop reads and writes these containers."""
+    """Holds an input or output of an inner function for the loop."""
 
     def __init__(self, cell: list[Any]) -> None:
         self.storage = cell
@@ -240,7 +240,7 @@ class _Container:
 
 
 class Within:
-    """Replaces a loop's inner function; has the part of ``theano.Function``'s interface that a loop uses."""
+    """Replaces a loop's inner function, with the part of ``theano.Function``'s interface that a loop uses."""
 
     def __init__(self, function: Any, linked: LinkedFunction) -> None:
         self.maker = function.maker
@@ -254,7 +254,7 @@ class Within:
 
     def fn(self) -> None:
         """Run one step of the loop."""
-        # Each step computes new values, to which the trace assigns memory.
+        # Each step computes new values, whose memory the trace assigns.
         for cell in self._between:
             cell[0] = None
         for node in self._nodes:

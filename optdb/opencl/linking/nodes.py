@@ -1,4 +1,4 @@
-"""Predicates on Theano's nodes that decide how a device function runs, such as where a node is computed."""
+"""Predicates on Theano's nodes that decide how a device function runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
-#: Host ops that enqueue only commands that can be recorded. Device ops declare this in their attribute `repeatable`.
+#: Host ops that only enqueue commands that can be recorded. Device ops declare this in their attribute `repeatable`.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, ops.Rebroadcast, ops.SpecifyShape)
 #: Ops that return shapes, which are known on the host.
 SHAPES = (ops.Shape, ops.Shape_i)
-#: Pure ops, whose results depend only on their inputs. Users' ops and ops that wait are not assumed to be pure.
+#: Pure ops, whose results depend only on their inputs; users' ops and ops that wait do not count as pure.
 PURE = (
     ops.Elemwise,
     ops.DimShuffle,
@@ -42,12 +42,12 @@ def touches_device(node: Apply) -> bool:
 
 
 def is_small(node: Apply) -> bool:
-    """Return whether a host node returns only scalars or integer vectors, or takes only a few numbers."""
+    """Return whether a host node returns only scalars and integer vectors, or takes only a few numbers."""
     if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
         return False
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
         return False
-    # An op that takes only a few numbers also returns only a few, in any dtype.
+    # An op of a few numbers returns only a few numbers, in any dtype.
     is_short = all(var.type.ndim == 0 or "int" in var.type.dtype for var in node.outputs)
     return is_short or all(map(_is_few, node.inputs))
 
@@ -67,23 +67,23 @@ def overwrites(node: Apply) -> bool:
 
 
 def is_user_inplace(node: Apply) -> bool:
-    """Return whether the user's own graph makes a node overwrite the caller's array."""
+    """Return whether a node overwrites the caller's array because of the user's own graph."""
     overwritten = [node.inputs[slot] for slot in destroyed_slots(node)]
     return any(map(is_overwritten_by_user, may_lie_in(*overwritten)))
 
 
 def may_be_held(node: Apply) -> bool:
-    """Return whether all of a node's commands can be held back, which requires that it reads no device values."""
+    """Return whether all commands of a node can be held, which requires that it reads no device values."""
     return all(map(on_device, node.outputs)) and not _reads_device(node)
 
 
 def enqueues_at_end(node: Apply) -> bool:
-    """Return whether a node's op is one of optdb's device ops, which raise only before they overwrite anything."""
+    """Return whether a node's op is one of optdb's device ops, which only raise before they overwrite anything."""
     return getattr(node.op, "repeatable", False) and may_be_held(node)
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node in its loop, may read device values; held commands would have to run first."""
+    """Return whether a node, or a node in its loop, may read device values, for which held commands must run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):
@@ -92,7 +92,7 @@ def _reads_device(node: Apply) -> bool:
 
 
 def is_foreign(node: Apply) -> bool:
-    """Return whether a node's op is foreign and touches the device: it may enqueue commands that optdb does not see."""
+    """Return whether a node's op is foreign and touches the device, so that it may enqueue commands unseen by optdb."""
     return not hasattr(node.op, "repeatable") and not is_repeatable(node.op) and touches_device(node)
 
 

@@ -1,7 +1,7 @@
-"""Decides which nodes may overwrite state, and when, so that a call that raises changes no shared variable.
+"""Decides which nodes may overwrite state, so that a call that raises changes no shared variable.
 
-The state is the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite state
-until no node can raise. Nodes that would overwrite state earlier are replaced. Theano's own VMs hold nothing back:
+The state consists of the inputs that have a next value. The planned VM holds the commands of nodes that overwrite state
+until no node can raise. Nodes that would overwrite state earlier are replaced. Theano's own VMs hold no commands;
 there, only one device op that runs last may overwrite state, and only all of it.
 """
 
@@ -20,14 +20,14 @@ from optdb.opencl.rewriters.inplace import PLAIN
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that have a next value, or all in a copied graph, except inputs that a user's op overwrites."""
+    """Return the inputs that have a next value (in a copied graph, all), except those that a user's op overwrites."""
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
     return {var for var in inputs if not is_overwritten_by_user(var)}
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes so that nodes that overwrite state come last where possible, and waits late (``waiting``)."""
+    """Order the nodes with those that overwrite state last, if possible, and waits late (``waiting``)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)
@@ -39,17 +39,17 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state overwritten by nodes that cannot be held back, or by nodes that run before such a node."""
+    """Return the state overwritten by nodes that cannot be held, or by nodes that run before such a node."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
 
 @without_test_values()
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
-    """Replace nodes that overwrite state if a call that raises could leave the state partly changed.
+    """Replace nodes with which a call that raises could leave the state partly changed.
 
-    `holds` tells whether the VM runs the nodes in the order returned by `final_last` and holds commands back. Return a
-    map from the outputs of replaced nodes to their replacements.
+    `holds` says whether the VM runs the nodes in the order of `final_last` and holds commands. Return a map from the
+    outputs of replaced nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -84,20 +84,20 @@ class _NodeOrder:
         self._state = state
         self._overwriting = overwriting(self.nodes, state)
         self._before = fgraph.orderings() if self._overwriting or has_waits(self.nodes) else {}
-        #: The nodes that overwrite state, and those that must run after them.
+        #: The nodes that overwrite state, and the nodes that must run after them.
         self.late = set(self._overwriting)
         for node in self.nodes if self.late else ():
             if not self.late.isdisjoint(self.prior(node)):
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
-        """Return the nodes that overwrite state too early: they, or nodes that run after them, cannot be held back."""
+        """Return the nodes that overwrite state too early, because they or later nodes cannot be held."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
         reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, except a node that always runs last and overwrites all of it."""
+        """Return the nodes that overwrite state, except a last node that overwrites all of it."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes

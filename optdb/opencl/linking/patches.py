@@ -1,8 +1,8 @@
 """Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
-The host ops in a device graph compute sizes and indices, which a plan computes only once; compiling C code for each
-would dominate the compile time, so they use ``perform``. Theano's searches for outputs and reusable host scalars would
-take longer than creating the thunks, so they are replaced.
+The host ops in a device graph compute sizes and indices, which a plan computes only once. Compiling their C code would
+dominate the compile time, so they use ``perform``. Theano's searches for outputs and reusable host scalars take longer
+than creating the thunks, so they are replaced.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function, and note whether it has device arrays; inner functions, such as Scan's, do not count."""
+        """Link a function, and note whether it has device arrays; inner functions do not count."""
         outer = _linking.device
         _linking.device = _is_here(self)
         if _linking.device:
@@ -83,7 +83,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_beside_device(
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return a node's thunk, in Python if the node touches the device or is a small node in a device function."""
+        """Return a node's thunk: in Python if the node touches the device, or is small in a device function."""
         # Without a compiler, Theano requests Python itself.
         if impl in (None, "py") and _linking.device:
             if is_small(node):
@@ -96,7 +96,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Unplanned(Exception):
-    """A function whose nodes overwrite state cannot run in a planned VM."""
+    """Raised if a function whose nodes overwrite state cannot run in a planned VM."""
 
 
 def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,10 +127,10 @@ def _is_here(linker: LocalLinker) -> bool:
 
 
 def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
-    """Replace nodes that must not overwrite state in a linker's function (see `keep_state`), and check next values."""
+    """Replace nodes that must not overwrite state (see `keep_state`), and check next values."""
     exchanged = keep_state(graph_of(linker), state, holds)
     checked = {} if holds else check_next_values(graph_of(linker))
-    # Protected values share no more memory than before, except through views that the checks create.
+    # Protected values share no additional memory, except through views that the checks create.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -142,7 +142,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which host scalars may share a cell; none may if the function has device arrays."""
+        """Return which host scalars may share a cell; with device arrays, none may."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
@@ -176,7 +176,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
         else:
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
-                # The only lazy op here is `ifelse`, whose taken branch is computed before the node.
+                # The only lazy op is `ifelse`, whose taken branch is computed before the node.
                 before = graph_of(self).orderings()
                 pairs = zip(nodes, thunks, strict=True)
                 thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
@@ -185,7 +185,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
                 frees=post_thunk_clear is not None,
             )
-            # Theano protects values that small host nodes would overwrite; no node overwrites them here.
+            # Theano protects values that small host nodes could overwrite, but none of these nodes does.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked, thunks)
         machine.turn = turn
@@ -195,17 +195,17 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _may_plan(linker: VM_Linker) -> bool:
-    """Return whether a linker's device functions run with plans, provided that no op except `ifelse` is lazy."""
+    """Return whether a linker's device functions run with plans, if `ifelse` is their only lazy op."""
     if not (config.optdb.plans and _patches.installed):
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
-    # If there is no compiler, Theano's default is the Python loop, which is not the user's choice.
+    # Without a compiler, the Python loop is Theano's default, not the user's choice.
     chosen = linker.use_cloop or not HAS_C_LOOP
     return chosen and not watched and not linker.allow_partial_eval
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
-    """Return the turn that a thread holds while it calls the nodes; None if no node returns a device array."""
+    """Return the turn that a thread holds while nodes run; None if no node returns a device array."""
     here = (var for node in nodes for var in node.outputs if on_device(var))
     var = next(here, None)
     return None if var is None else var.type.context.turn
@@ -234,12 +234,12 @@ _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_t
 
 
 def install() -> None:
-    """Make functions that are compiled after this call run with plans."""
+    """Run functions that are compiled after this call with plans."""
     _turns.install()
     _safety.install()
     _patches.install()
 
 
 def uninstall() -> None:
-    """Make functions that are compiled after this call run without plans."""
+    """Run functions that are compiled after this call without plans."""
     _patches.uninstall()

@@ -1,4 +1,4 @@
-"""Theano's virtual machines for functions with device arrays, and the description of a function that plans need."""
+"""Virtual machines for functions with device arrays, and the conversion of functions for plans."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ Cells = Mapping[Variable, list[Any]]
 
 
 class PlannedVM(PlannedMachine, VM):
-    """A Theano virtual machine for a function that runs with plans, from the result of `link_function`."""
+    """A Theano virtual machine for a function that runs with plans."""
 
-    # The VM must not drop the function's outputs, since the plan may own them.
+    # The VM must not drop the outputs, since the plan may own them.
     allow_gc = False
 
     def __init__(self, linked: LinkedFunction, thunks: Sequence[Callable[[], Any]]) -> None:
@@ -56,22 +56,22 @@ class PlannedVM(PlannedMachine, VM):
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
-        """An empty map, since plans own the cells: `Function.free` must not clear them, and no copy may share them."""
+        """Empty, because plans own the cells: `Function.free` must not clear them, and copies must not share them."""
         return {}
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Ignore the linker's map, since the VM already has its cells."""
+        """Do nothing: the VM has its cells."""
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory that the latest recorded call uses; None if no call was recorded."""
+        """Return the memory of the latest recorded call; None if there is none."""
         return None if self.last_recording is None else recording_memory(self.last_recording)
 
 
 class CommittingVM(VM):
-    """Mixin for a Theano VM whose nodes overwrite no shared variable; stores next values at the end of a call."""
+    """Mixin for a Theano VM whose nodes overwrite no shared variable: it stores next values at the end of a call."""
 
-    #: Called once, in the next call, after everything else that may raise; if it raises, nothing is stored.
+    #: Called once, in the next call, after everything else that may raise; if it raises too, nothing is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
@@ -89,7 +89,7 @@ class CommittingVM(VM):
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
             before_commit()
-        # An output may be an input whose cell is about to receive its next value.
+        # An output may be an input whose cell will receive its next value.
         outputs = [cell[0] for cell in self.output_cells]
         advance(self.advancing)
         return outputs
@@ -98,7 +98,7 @@ class CommittingVM(VM):
 def committing(
     machine: VM, outputs: Sequence[Variable], updates: Mapping[Variable, Variable], cells: Mapping[Variable, list[Any]]
 ) -> VM:
-    """Make one of Theano's VMs store the next values itself; its C loop already does."""
+    """Make one of Theano's VMs store the next values, as its C loop does."""
     if not machine.need_update_inputs:
         return machine
     machine.__class__ = type(type(machine).__name__, (CommittingVM, type(machine)), {})
@@ -110,12 +110,12 @@ def committing(
 
 
 def applies(linked: LinkedFunction) -> list[Apply]:
-    """Return the nodes of the graph that a function was linked from."""
+    """Return the Apply nodes of a linked function."""
     return [node.origin for node in linked.nodes]
 
 
 def as_variables(values: Iterable[ValueId]) -> list[Variable]:
-    """Tell the type checker that the values of a Theano function are variables in the function's graph."""
+    """Return values as variables, for the type checker."""
     return [cast("Variable", value) for value in values]
 
 
@@ -131,9 +131,8 @@ def link_function(
 ) -> LinkedFunction:
     """Convert a Theano function to the form that plans use.
 
-    The nodes are in the order of execution. `updates` maps each input to its next value. `before` maps a node to the
-    nodes that read values which it overwrites. `frees` tells whether cells are emptied as soon as their values are
-    dead.
+    The nodes are in execution order. `updates` maps each input to its next value. `before` maps a node to the nodes
+    that read what it overwrites. `frees` says whether cells are emptied as soon as their values are dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
@@ -201,15 +200,15 @@ def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places
 
 
 def _compute_loop(thunk: Callable[[], Any]) -> None:
-    """Run a loop; while it is recorded, do not zero memory that its steps overwrite."""
+    """Run a loop; while recording, do not zero memory that its steps overwrite."""
     with without_zeros() if isinstance(listening(), Recorder) else nullcontext():
         thunk()
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Run a node that launches kernels itself, which cannot be replayed, and check its results.
+    """Run a node that launches kernels itself, and check its results.
 
-    The kernels may ignore an array's offset, so results must start at offset 0; they rely on the inputs' patterns.
+    The kernels may ignore an array's offset, so results must start at offset 0.
     """
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels itself"))
@@ -222,14 +221,14 @@ def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> Non
 
 
 def check_next_value(var: Variable, following: Variable, value: Any) -> None:
-    """Raise ValueError, as Theano's Python linker does, unless a next value has the lengths that its type promises."""
+    """Raise ValueError, like Theano's Python linker, unless a next value has the lengths that its type requires."""
     check_lengths(f"the update of {var}", [following], [value])
 
 
 def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
-    """Reraise the current error with Theano's description of the node and of the code that created it."""
+    """Reraise the current error with Theano's description of the node and its source line."""
     thunk = thunks[number]
-    # The error shows input values, but held commands must not be enqueued to read them.
+    # The error would show input values, but held commands must not be enqueued to read them.
     listener = listening()
     held = listener.held if isinstance(listener, Recorder) else listener
     shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
@@ -238,7 +237,7 @@ def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]]
 
 
 class _Unshown:
-    """A thunk for an error message, whose device inputs have shapes and strides but no values yet."""
+    """A thunk for an error message, whose device inputs have shapes and strides but no values."""
 
     def __init__(self, thunk: Any) -> None:
         values = [cell[0] for cell in getattr(thunk, "inputs", ())]
@@ -285,7 +284,7 @@ def _copied(value: Any) -> Any:
 
 
 def recording_memory(recording: Recording) -> CallMemory:
-    """Return the device memory that a recorded call uses, from node-wise liveness and the plan's buffer assignment."""
+    """Return the device memory of a recorded call, from liveness and buffer assignment."""
     live = provided_liveness(recording)
     # The range of command indices for each node, counted as in `liveness`.
     spans, stop = [], 0

@@ -1,8 +1,8 @@
 """Orders nodes so that as much work as possible is enqueued before the host waits for the device.
 
-An op with ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for it. Nodes that lead to a
-wait run first, then nodes that lead to a copy that nothing waits for (``begins_copy``), then other nodes; a wait runs
-when nothing else can run without it.
+An op with ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for it. The ancestors of a wait
+run first, then the ancestors of a copy without a wait (``begins_copy``), then other nodes. A wait runs when no other
+node can run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def has_waits(nodes: Iterable[Apply]) -> bool:
 
 
 def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]) -> list[Apply]:
-    """Order nodes, which are in a valid order, so that waits begin early and end late; `prior` gives dependencies."""
+    """Reorder nodes so that waits begin early and end late; `prior` returns dependencies."""
     number = {node: i for i, node in enumerate(nodes)}
     before = [{number[other] for other in prior(node)} for node in nodes]
     after: list[list[int]] = [[] for _ in nodes]
@@ -43,7 +43,7 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return each node's sort key: whether it ends a wait, and the rank of the first wait or copy that it leads to."""
+    """Return each node's sort key: whether it ends a wait, and the rank of the first dependent wait or copy."""
     first = [math.inf] * len(nodes)
     for i in reversed(range(len(nodes))):
         beyond = min((first[other] for other in after[i] if not _ends_wait(nodes[other])), default=math.inf)

@@ -1,4 +1,4 @@
-"""Rewriters for whole device graphs, each of which registers itself with Theano.
+"""Rewriters for whole device graphs, which register themselves with Theano.
 
 `hoisting` and `stacking` run before fusion, `epilogues` and `placing` after it, and `next_values` after all in-place
 rewriters.

@@ -1,6 +1,6 @@
-"""Lets kernels of products and losses also compute what follows them: a bias, or the loss's gradient.
+"""Fuses a bias into products, and gradients into losses (epilogue fusion).
 
-A product's kernel on a GPU can add a bias when it stores its result. A cross entropy can write its gradient instead of
+On a GPU, a product's kernel can add a bias when it stores its result. A cross entropy can write its gradient instead of
 its softmax if the gradient of the cost with respect to the loss is known in advance, as for a mean. In a language
 model, both save passes over the largest arrays.
 """
@@ -24,7 +24,7 @@ from optdb.opencl.transfers import OpenCLFromHost
 
 
 class BiasedProducts(GraphRewriter):
-    """Replaces sums of a product and a bias with products that add the bias."""
+    """Replaces sums of a product and a bias by products that add the bias."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
@@ -34,7 +34,7 @@ class BiasedProducts(GraphRewriter):
 
 
 def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return the replacement for a sum of a product and a bias; None if the node computes something else."""
+    """Return the replacement for a sum of a product and a bias; None for other nodes."""
     steps = node_program(node).steps
     if len(node.inputs) != 2 or len(node.outputs) != 1 or len(steps) != 1 or steps[0][0].name != "Add":
         return None
@@ -52,7 +52,7 @@ def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def _vector(row: Variable) -> Variable | None:
-    """Return the vector that was broadcast along all axes except the last to give an array; None for other arrays."""
+    """Return the vector that an array broadcasts along all axes except the last; None for other arrays."""
     node = row.owner
     if node is None or type(node.op) is not OpenCLDimShuffle or node.inputs[0].type.ndim != 1:
         return None
@@ -61,7 +61,7 @@ def _vector(row: Variable) -> Variable | None:
 
 
 def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Return whether a reshape keeps the rows of a product intact and is the product's only user."""
+    """Return whether a reshape preserves a product's rows and is the product's only user."""
     product = node.inputs[0]
     if product.owner is None or type(product.owner.op) is not OpenCLDot22 or not is_for_one(fgraph, product):
         return False
@@ -94,7 +94,7 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Return whether a node is a gradient that can be computed with its cross entropies at the same precision."""
+    """Return whether a gradient can be computed together with its cross entropies at the same precision."""
     if type(node.op) is not losses.OpenCLCrossentropySoftmax1HotWithBiasDx:
         return False
     gradient, softmax, classes = node.inputs
@@ -103,7 +103,7 @@ def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]
         return False
     if softmax is not entropies.outputs[1] or entropies.inputs[2] is not classes:
         return False
-    # The fused kernel would compute the gradient from a softmax that is not rounded to the result's dtype.
+    # The fused kernel would use a softmax that is not rounded to the result's dtype.
     if work_dtype(softmax.type.dtype) != softmax.type.dtype:
         return False
     if len({x.type.dtype for x in (gradient, softmax, *entropies.inputs[:2])}) > 1:

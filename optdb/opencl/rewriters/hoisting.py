@@ -1,7 +1,7 @@
-"""Moves products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
+"""Hoists products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
 A step's products of sequences and weights are too small to fill a GPU. A gradient's loop repeats products of states and
-weights, so the forward loop saves them. A loop that may end early keeps its products.
+weights, so the forward loop stores them. A loop that may end early keeps its products.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from optdb.opencl.rewriters.stacking import is_quicker, product_of
 
 @dataclass(frozen=True)
 class WantedProduct:
-    """A product needed in each step of a loop: a part of `states` times `matrix`, plus any part of `added`."""
+    """A product needed in each step of a loop: a part of `states` times `matrix`, plus a part of `added`, if any."""
 
     states: Variable
     matrix: Variable
@@ -58,7 +58,7 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
     for node, part, matrix in () if op.as_while else _products(loop):
-        # Read the sequences here, since loops before this one may have been replaced.
+        # Read the sequences here, since earlier loops may have been replaced.
         outside = _sequences(loop)
         added = node.inputs[0] if type(node.op) is OpenCLGemm else None
         is_left = added is not None and added not in outside
@@ -79,7 +79,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield a loop's state-independent products, each as the node, the sequence's part, and the outer matrix."""
+    """Yield a loop's state-independent products: the node, the sequence's part, and the outer matrix."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
@@ -99,7 +99,7 @@ def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
 
 
 def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
-    """Return the product of each of the first `steps` parts of a sequence with a matrix, plus the addend, if any."""
+    """Return the products of the first `steps` parts of a sequence with a matrix, plus the addend, if any."""
     # A loop may run fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
     parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix
@@ -123,9 +123,9 @@ def _one_below_the_other(parts: Variable) -> Variable:
 
 
 def _saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Variable] | None:
-    """Let the loop that computes `wanted.states` save the products of its states and the matrix.
+    """Make the loop that computes `wanted.states` store the products of its states and the matrix.
 
-    Return the saved products, the states, and the added sequence if there is one; None if no loop computes the product.
+    Return the stored products, the states, and the added sequence, if any; None if no loop computes the product.
     """
     states = view_root(wanted.states)
     loop = states.owner
@@ -142,7 +142,7 @@ def _saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Va
 
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
-    """Return the variable in the loop's body that is the product `wanted`, and the added sequence if there is one."""
+    """Return the variable in the loop's body that is the product `wanted`, and the added sequence, if any."""
     op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))

@@ -31,7 +31,7 @@ _CHANGES_OF_NAMED = (
     parts.OpenCLAdvancedBooleanIncSubtensor,
 )
 
-#: Maps each class of ops that can overwrite their first input to a function that turns this on or off.
+#: Maps classes of ops that can overwrite their first input to functions that turn this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
@@ -45,7 +45,7 @@ def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
     return lambda op: make(op, False)
 
 
-#: Maps op classes to functions that return an op's variant that does not work in place, for graphs lifted again.
+#: Maps op classes to functions that return an op's variant that overwrites nothing, for graphs lifted again.
 PLAIN: Plain = {
     **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -63,21 +63,21 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 class InplaceLoops(GraphRewriter):
-    """Lets loops compute their states in the memory of the initial values instead of copying each whole array."""
+    """Lets loops compute their states in the memory of the initial values, without a copy of the whole array."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         super().add_requirements(fgraph)
         fgraph.attach_feature(DestroyHandler())
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Change the device loops, last loop first, before any other loop overwrites their inputs."""
+        """Change the device loops, the last one first."""
         for node in reversed(fgraph.toposort()):
             if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
                 _compute_in_place(fgraph, node)
 
 
 def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
-    """Let a loop compute its states in place: all of them if possible, otherwise as many as the graph accepts."""
+    """Let a loop compute its states in place: all of them, or as many as the graph accepts."""
     slots = {number: slot for number, slot in state_slots(loop).items() if _is_temporary(loop.inputs[slot])}
     if not slots or _overwritten(fgraph, loop, slots) is not None:
         return
@@ -96,7 +96,7 @@ def _is_temporary(var: Variable) -> bool:
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array with its own allocation if several nodes share it, since graphs merge equal allocations."""
+    """Return an array with an allocation of its own if several nodes share it."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, OpenCLContiguous):
         views.append(maker.inputs[0])
@@ -128,7 +128,7 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
-# Before 60, where Theano's own rewriters would match device ops by their base classes and insert host ops.
+# Before 60, because Theano's rewriters there match device ops by their base classes and insert host ops.
 compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")

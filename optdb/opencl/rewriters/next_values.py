@@ -17,14 +17,14 @@ _REORDERING = (ops.DimShuffle, ops.Subtensor)
 
 
 class NextValuesInOrder(GraphRewriter):
-    """Makes next values of shared arrays C-contiguous, since a plan keeps each shared array at the same address."""
+    """Makes next values of shared arrays C-contiguous, since plans keep shared arrays at the same address."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         mapping = getattr(fgraph, "update_mapping", None) or {}
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                # A node may start copying the next value and return that array, so pass it the contiguous array.
+                # A node that starts copying a next value must get the contiguous array.
                 node = out.owner
                 begins = node is not None and begins_copy(node)
                 client, slot = (node, out.index) if begins else ("output", index)
@@ -37,7 +37,7 @@ class NextValuesInOrder(GraphRewriter):
 
 
 def _may_be_out_of_order(out: Variable) -> bool:
-    """Return whether a value may have a view's layout, because it is a view or an op has written it over a view."""
+    """Return whether a value may have a view's layout, because it is a view or was computed in place of one."""
     owners = (var.owner for var in may_lie_in(out))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 

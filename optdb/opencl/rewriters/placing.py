@@ -1,7 +1,7 @@
-"""Replaces chains that increment slices of zeros, such as gradients of slices, with one kernel that writes all slices.
+"""Replaces chains that increment slices of zeros, such as gradients of slices, by one kernel that writes all slices.
 
-If one elementwise op computes all parts, it writes them directly into the array; otherwise one kernel copies them.
-Zeros are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
+If one elementwise op computes all parts, it writes them directly to the array; otherwise, one kernel copies them. Zeros
+are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optdb.opencl.variables import OpenCLConstant
 
 @dataclass(frozen=True)
 class _Part:
-    """A slice of an array that a node writes, and the value that it writes."""
+    """A slice of an array that a node writes, and the written value."""
 
     node: Apply
     value: Variable
@@ -54,7 +54,7 @@ class _Chain:
 
 
 class PlacedParts(GraphRewriter):
-    """Replaces chains of increments of zeros with ops that write all parts."""
+    """Replaces chains of increments of zeros by ops that write all parts."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         needs = needs_of(fgraph)
@@ -88,7 +88,7 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
 
 
 def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return the replacement for an increment of zeros; empty if the node increments something else."""
+    """Return the replacement for an increment of zeros; empty for other nodes."""
     array, value, *index = node.inputs
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
@@ -99,7 +99,7 @@ def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
 
 
 def _part_of(node: Apply) -> _Part | None:
-    """Return the part that a node writes, if it is a slice along one axis with constant bounds; otherwise None."""
+    """Return the part that a node writes if it is a slice along one axis with constant bounds, else None."""
     array, value, *_ = node.inputs
     if value.type != array.type:
         return None
@@ -157,7 +157,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return a node that computes a chain's parts in their array; None if it would take too many arguments."""
+    """Return a node that computes a chain's parts in their array; None if it has too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))

@@ -1,8 +1,8 @@
-"""Replaces sums of many matrix products, and many products with one matrix, with one product of joined matrices.
+"""Replaces sums of matrix products, and products with the same matrix, by one product of joined matrices.
 
 If a network's steps are unrolled, the gradient of a weight is a sum with one product per step: ``dot(a, b) + dot(c,
-d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight become one product.
-A GPU computes it in a fraction of the time; small products keep a CPU busy.
+d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight also become one
+product. A GPU computes it in a fraction of the time, while small products keep a CPU busy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Product = tuple[Variable, Variable]
 
 
 class StackedProducts(GraphRewriter):
-    """Replaces sums of products with products of joined matrices."""
+    """Replaces sums of products by products of joined matrices."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         joins = _Joins()
@@ -45,7 +45,7 @@ class StackedProducts(GraphRewriter):
 
 
 def is_quicker(var: Variable) -> bool:
-    """Return whether one large product is faster than many small ones on the device of an array."""
+    """Return whether one large product is faster than many small ones on an array's device."""
     return not var.type.context.profile.runs_items_serially
 
 
@@ -98,7 +98,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for products of many parts of one array with one matrix, if the same branches need them."""
+    """Yield replacements for products of parts of one array with one matrix, if the same branches need them."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
@@ -119,7 +119,7 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
 
 
 def _is_step(var: Variable) -> bool:
-    """Return whether a matrix is one part of a three-dimensional array, selected by a constant index."""
+    """Return whether a matrix is a part of a three-dimensional array, selected by a constant index."""
     node = var.owner
     if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
         return False
@@ -152,7 +152,7 @@ def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
 
 
 def _is_sum(node: Apply) -> bool:
-    """Return whether a node adds up matrices of one type, or adds a product to a matrix."""
+    """Return whether a node adds up matrices of the same type, or adds a product to a matrix."""
     kind = node.outputs[0].type
     if type(node.op) is OpenCLGemm:
         return product_of(node) is not None and not any(kind.broadcastable)
@@ -164,7 +164,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
-    """Return the factors of a product and its unscaled addend, if any; None if the node computes something else."""
+    """Return the factors of a product, and its unscaled addend, if any; None for other nodes."""
     if type(node.op) is OpenCLDot22:
         left, right = node.inputs
         return left, right, None

@@ -1,7 +1,7 @@
 """SimulatorOCL: runs an existing compiled ``theano.function`` on an OpenCL device.
 
-`simulator` has the public class, `device_function` its methods; `execution` lifts, links and runs the function's graph;
-`diagnostics` checks, times and measures calls; `packing` packs shared variables for transfers.
+`simulator` defines the public class, and `device_function` its methods. `execution` lifts, links and runs a function's
+graph; `diagnostics` checks, times and measures calls; `packing` packs shared variables for transfers.
 """
 
 from optdb.host.theano.functions.compiled import optimize

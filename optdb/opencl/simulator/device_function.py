@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class DeviceFunction:
-    """A simulator's method: a compiled function on a device, called like the original by one thread at a time."""
+    """A simulator's method: a compiled function on a device. Only one thread at a time runs it."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         refuse_pytensor("SimulatorOCL", function)
@@ -65,7 +65,7 @@ class DeviceFunction:
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, in the form in which the function returns them.
+            The results, in the same form as the function's results.
 
         Raises
         ------
@@ -87,9 +87,9 @@ class DeviceFunction:
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function several times with the same arguments, and return the last call's results.
 
-        The arguments are uploaded once, and only the last call's outputs are downloaded. Each call reads the values
-        that were passed, even for arguments that the function may overwrite (``theano.In(mutable=True)``), except
-        arrays that your own in-place op overwrites.
+        The arguments are uploaded once, and only the last call's outputs are downloaded. Each call reads the original
+        values, even of arguments that the function may overwrite (``theano.In(mutable=True)``); only arrays that your
+        own in-place op overwrites keep their new values.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class DeviceFunction:
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the call. Only shapes and integers that determine shapes matter.
+            The arguments of the call, of which only shapes and integers that determine shapes matter.
 
         Returns
         -------
@@ -180,14 +180,14 @@ class DeviceFunction:
         SimulatorClosed
             If the simulator was closed.
         optdb.runtime.recording.Untraceable
-            If no call had arguments of these shapes, and the memory cannot be determined without a call.
+            If no call had arguments with these shapes, and the function cannot be traced.
         """
         with self._state.turn():
             self._state.check_open()
             return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Compute a call step by step, and compare each step with Theano's own ops applied to the same inputs.
+        """Run a call step by step, and compare each step with Theano's own ops on the same inputs.
 
         Shared variables and inputs with updates do not change.
 
@@ -217,7 +217,7 @@ class DeviceFunction:
         return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure how much time each kernel takes on the device, and how much each node takes on the host, in a call.
+        """Measure the device time of each kernel and the host time of each node in a call.
 
         As in `check`, no values change.
 
@@ -231,7 +231,7 @@ class DeviceFunction:
         Returns
         -------
         ProfileReport
-            The times. It prints as tables; ``rows`` has the data, and ``chrome_trace(path)`` writes a trace.
+            The times. It prints as tables; ``rows`` contains the data, and ``chrome_trace(path)`` writes a trace.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class DeviceFunction:
             return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explain where each node runs and why; given a call's arguments, also report its transfers. No values change.
+        """Explain where each node runs and why; with a call's arguments, also report its transfers. No values change.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class DeviceFunction:
         return self._function.name or "function"
 
     def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Bind arguments as in a call, without computing, and return the result of `look`."""
+        """Bind arguments as in a call, and return the result of `look`."""
         inspected: list[T] = []
 
         def compute(output_subset: Any = None) -> list[Any]:
@@ -291,7 +291,7 @@ class DeviceFunction:
         return inspected[0]
 
     def _call_with(self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take arguments and return results as in a call, but use `compute` instead of the executable."""
+        """Call the function with `compute` instead of the executable."""
         vars(compute).update(need_update_inputs=False)
         try:
             return computed_by(self._taker, compute)(*args, **kwargs)
@@ -315,7 +315,7 @@ class DeviceFunction:
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Give the inputs that calls change the values in Theano's function."""
+        """Reset the inputs that calls update to the values in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:
@@ -323,7 +323,7 @@ class DeviceFunction:
 
 
 def _executable(function: Function, taker: Function, state: State) -> Executable:
-    """Return a function's executable, which reads the arguments from the storage of `taker`."""
+    """Return a function's executable, which reads arguments from the storage of `taker`."""
     specs, source = function.maker.inputs, function.maker.fgraph
     containers = zip(specs, function.input_storage, taker.input_storage, strict=True)
     inputs = [
@@ -343,8 +343,8 @@ def _updated(function: Function) -> list[Container]:
 def _signature(function: Function) -> Signature:
     """Return the signature of a compiled function, without shared variables.
 
-    An input without a valid unique name, and every input before it, is positional-only. An input without a default that
-    follows one with a default is keyword-only.
+    An input is positional-only if it, or a later input, has no valid unique name. It is keyword-only if it has no
+    default but an earlier input has one.
     """
     taken = [
         (spec, required)
@@ -366,7 +366,7 @@ def _signature(function: Function) -> Signature:
 
 
 def _names(given: list[str | None]) -> list[str]:
-    """Return a name for each input: its own name if that is a unique identifier, else ``input_<index>``."""
+    """Return a name for each input: its own if that is a unique identifier, else ``input_<index>``."""
     return [
         name
         if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1

@@ -1,4 +1,4 @@
-"""A simulator's shared variables, packed into one device buffer per dtype, and copies of them in pieces.
+"""A simulator's shared variables, packed into one device buffer per dtype, and transfers in pieces.
 
 `PackedVariables` copies all variables of a dtype in one transfer. `PiecewiseDownload` downloads a piece as soon as its
 values are computed, and `PackedTerm` uploads another device's pieces; both use queues of their own.
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
 _first_of = operator.itemgetter(0)
-#: Names of transfers that belong to no op.
+#: The names of transfers without an op.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
-#: Minimum size in bytes of a separate download; for fewer bytes, starting the copy takes longer than copying.
+#: The minimum size in bytes of a separate download; for fewer bytes, starting a copy takes longer than the copy.
 PIECE_NBYTES = 1 << 19
 
 
@@ -49,7 +49,7 @@ def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
 
 
 def finish(simulator: SimulatorOCL) -> None:
-    """Wait until the device has finished all enqueued work; a call that returns no results does not wait for it."""
+    """Wait until the device has finished all enqueued work."""
     state = simulator._state
     with state.turn():
         state.check_open()
@@ -57,10 +57,10 @@ def finish(simulator: SimulatorOCL) -> None:
 
 
 class PackedVariables:
-    """Shared variables on a device in one buffer per dtype, so that one transfer copies all variables of a dtype.
+    """Shared variables in one device buffer per dtype, so that a single transfer copies all variables of a dtype.
 
-    The simulator's functions read the variables from these buffers and write their next values there. No function may
-    run between `download` and `release`, or between `open` and `upload`.
+    The simulator's functions read the variables from these buffers and write next values there. No function may run
+    between `download` and `release`, or between `open` and `upload`.
     """
 
     def __init__(self, simulator: SimulatorOCL, variables: Sequence[Variable]) -> None:
@@ -90,7 +90,7 @@ class PackedVariables:
         return [cell[0].shape for cell in self._cells]
 
     def lay_out(self, shapes: Sequence[Shape]) -> None:
-        """Give the variables contiguous, uninitialized arrays with the given shapes."""
+        """Set the variables to contiguous, uninitialized arrays with the given shapes."""
         with self._state.turn():
             self._state.check_open()
             for dtype, members in self._members.items():
@@ -99,7 +99,7 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Wait for the device and return a vector for each dtype, packed first; the vectors must not be modified."""
+        """Pack the variables, wait for the device, and return a vector for each dtype, which must not be modified."""
         with self._state.turn():
             self._state.check_open()
             self.pack()
@@ -107,7 +107,7 @@ class PackedVariables:
             return [vector.download() for vector in self._vectors.values()]
 
     def open(self) -> list[np.ndarray]:
-        """Return a vector for each dtype; the caller must write all elements before calling `upload`."""
+        """Return a vector for each dtype; the caller must write all elements before `upload`."""
         with self._state.turn():
             self._state.check_open()
             return [vector.open() for vector in self._vectors.values()]
@@ -128,17 +128,16 @@ class PackedVariables:
                 vector.release()
 
     def copy_from(self, other: PackedVariables) -> None:
-        """Copy, on the device, the values of `other`, which must have variables of the same shapes."""
+        """Copy the values of `other`, which must have the same shapes, on the device."""
         with self._state.turn():
             self._state.check_open()
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
     def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
-        """Set the variables to the sums of two or more terms. The device adds them in order; the host does not wait.
+        """Set the variables to the sums of two or more terms, which the device adds in order; the host does not wait.
 
-        `own` has variables with the same shapes, whose vectors are used for a term that is None. `calls` enqueues
-        commands.
+        A term that is None stands for `own`, whose variables have the same shapes. `calls` enqueues commands.
         """
         with self._state.turn():
             self._state.check_open()
@@ -153,7 +152,7 @@ class PackedVariables:
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self) -> None:
-        """Copy arrays into the vectors if functions stored them elsewhere because of another shape or order."""
+        """Copy arrays into the vectors if functions have stored them elsewhere because of another shape or order."""
         self.release()
         # A replayed plan stores the same array objects again.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
@@ -176,7 +175,7 @@ class PackedVariables:
                 record_transfer(transfer, vector.nbytes)
 
     def _fitting(self, dtype: np.dtype, shapes: list[Shape]) -> PackedVector:
-        """Return a dtype's vector, replacing it first if its shapes differ."""
+        """Return a dtype's vector; replace it first if its shapes differ."""
         vector = self._vectors.get(dtype)
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
@@ -196,7 +195,7 @@ class _Kept:
 
 
 class _Adder:
-    """Adds vectors of one dtype on the device; compiles the kernel on first use."""
+    """Adds vectors of one dtype on the device."""
 
     def __init__(self, context: Context, dtype: np.dtype) -> None:
         self._context = context
@@ -213,7 +212,7 @@ class _Adder:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
     def add(self, terms: Sequence[PackedVector], total: PackedVector, calls: Calls) -> None:
-        """Write the sum of two or more vectors, added in order, to the vector `total`."""
+        """Write the sum of two or more vectors, added in order, to `total`."""
         vectors = [*terms, total]
         if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
             self._commands, self._vectors = self._prepared(terms, total), vectors
@@ -232,9 +231,9 @@ class _Adder:
 
 @dataclass
 class Piece:
-    """Some of the packed variables on the host; the values are complete once `wait` returns."""
+    """Some of the packed variables on the host; the values are complete when `wait` returns."""
 
-    #: For each part, its dtype, its range in the vector of this dtype, and its values.
+    #: For each part, its dtype, its range in the dtype's vector, and its values.
     parts: list[tuple[np.dtype, slice, np.ndarray]]
     events: list[Any]
     #: Whether the piece is complete only when all variables are computed.
@@ -274,17 +273,17 @@ class _EnqueuePart(Transfer):
         return bound
 
     def rebind(self, operand: int, buffer: Any) -> None:
-        """Drop the prepared call, since the new buffer is not the packed vector's buffer."""
+        """Drop the prepared call, which was for another buffer."""
         self.call = None
 
     def enqueue(self) -> None:
-        """Start the copy if its driver call is prepared and accepted by the driver; otherwise it follows at the end."""
+        """Start the copy if the driver accepts its prepared call; otherwise, `end` copies the part."""
         if self.call is not None:
             self.call()
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while others are computed; `mark` gets their event."""
+    """Adjacent packed variables of one dtype, downloaded while others are computed; `mark` receives the event."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -296,7 +295,7 @@ class _PackedPart:
         self._vector: PackedVector | None = None
 
     def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
-        """Return the driver call that starts the copy; None if the buffers do not belong to the packed variables."""
+        """Return the driver call that starts the copy; None if the buffers are not those of the packed variables."""
         calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
         if calls is None or vector is None:
             return None
@@ -308,7 +307,7 @@ class _PackedPart:
         return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
 
     def take(self) -> Piece | None:
-        """Return the piece if its copy has started since `take` was last called, else None."""
+        """Return the piece if its copy has started since the last `take`, else None."""
         self._mark.take()
         event = self._event.take()
         if event is None or self._vector is None:
@@ -323,7 +322,7 @@ class _PackedPart:
 
 
 class PiecewiseDownload:
-    """Downloads packed variables in pieces, each of which is copied as soon as its values are computed."""
+    """Downloads packed variables in pieces, each as soon as its values are computed."""
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
@@ -332,14 +331,14 @@ class PiecewiseDownload:
         self._pieces: list[Piece] = []
 
     def restart(self) -> None:
-        """Wait for the pieces of an earlier step and discard them, since they are no longer needed."""
+        """Wait for the pieces of an earlier step, and discard them."""
         self._pieces += filter(None, (part.take() for part in self._parts))
         for piece in self._pieces:
             piece.wait()
         self._pieces.clear()
 
     def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that start the download of the next values in `arrays`, by variable; a plan replays them.
+        """Enqueue commands that download the next values in `arrays`, by variable; a plan replays them.
 
         The commands do nothing if the plan computes the variables elsewhere. `end` copies pieces below `PIECE_NBYTES`.
         """
@@ -364,7 +363,7 @@ class PiecewiseDownload:
         enqueue(StartQueue(self._queue))
 
     def end(self) -> list[Piece]:
-        """Start downloading the remaining variables, and return all pieces."""
+        """Start downloading the remaining variables; return all pieces."""
         with self._packed._state.turn():
             self._packed._state.check_open()
             begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
@@ -402,7 +401,7 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 class PackedTerm:
-    """Vectors on a device that receive the values of another device's `packed` variables piece by piece."""
+    """Vectors on a device that receive another device's `packed` variables piece by piece."""
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
@@ -413,7 +412,7 @@ class PackedTerm:
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step. Its pieces are uploaded after all earlier commands, since these read the previous pieces."""
+        """Start a step, whose pieces are uploaded after all earlier commands, since these read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]

@@ -24,21 +24,21 @@ from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.errors import DeviceError
 from optdb.unpickling import restore
 
-#: The name under which a simulator's own function is listed among its methods.
+#: The name of a simulator's own function among its methods.
 CALL = "__call__"
 
 
 class SimulatorOCL(HtmlTables, DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
-    The functions are not modified. Their shared variables are copied to the device, and calls change only these copies:
+    The functions are not modified. Their shared variables are copied to the device, and calls change only these copies.
     `sync_to_theano` copies the simulator's values to Theano, and `sync_from_theano` copies Theano's values to the
     simulator.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        The function that is computed when the simulator itself is called.
+        The function that runs when the simulator itself is called.
     device : str
         The name of a context, or a device, given as ``'opencl0:0'`` or as a part of the device's name. ``'auto'``
         selects the device of the default context, or else the best working device.
@@ -74,7 +74,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         super().__init__(CALL, function, State(context_of(device)), self)
 
     def add_method(self, name: str, function: Function) -> None:
-        """Make ``simulator.name(...)`` compute another function on the same shared variables.
+        """Make ``simulator.name(...)`` run another function on the same shared variables.
 
         Parameters
         ----------
@@ -179,10 +179,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         path : str or Path
             Path of the file, which is replaced if it exists.
         examples : sequence or mapping, optional
-            Example calls, each a sequence of arguments or a mapping of names to arguments. If there are added methods,
-            a mapping of method names to example calls, in which None stands for the simulator's own function. Only
-            shapes and integers that determine shapes matter. If there are no examples, functions are exported for calls
-            like their latest calls.
+            Example calls, each a sequence of arguments or a mapping of names to arguments. With added methods, a
+            mapping of method names to example calls, in which None is the simulator's own function. Only shapes and
+            integers that determine shapes matter. By default, functions are exported for calls like their latest calls.
         device_kinds : sequence of str
             Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
@@ -270,7 +269,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         *which : SharedVariable or str
-            Theano's variables or their names; if none are given, all shared variables are copied.
+            Theano's variables or their names; by default, all shared variables.
 
         Raises
         ------
@@ -293,7 +292,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         *which : SharedVariable or str
-            Theano's variables or their names; if none are given, all shared variables are copied.
+            Theano's variables or their names; by default, all shared variables.
 
         Raises
         ------
@@ -314,7 +313,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def functions(self) -> dict[str, Function]:
-        """Theano's functions, by method name; the simulator's own function is ``'__call__'``."""
+        """Theano's functions, by method name, with ``'__call__'`` for the simulator's own function."""
         self._state.check_open()
         return {name: function._function for name, function in self._methods.items()}
 
@@ -327,7 +326,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     # Not called `render`, since a method with that name may be added.
     def __rich__(self) -> Group:
-        """Return tables of methods and shared variables, or the ``repr`` if the simulator is closed."""
+        """Return tables of methods and shared variables; the ``repr`` if the simulator is closed."""
         if self.closed:
             return Group(Text(repr(self)))
         with self._state.turn():
@@ -341,7 +340,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return Group(*[table for table in tables if table.row_count])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep only the functions, the requested device and the state in pickles and copies.
+        """Pickle and copy only the functions, the requested device and the state.
 
         A copy shares the functions but has its own state; a deep copy also has its own functions.
         """
@@ -377,7 +376,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: The name in the first proposal; sizes do not have to be fixed.
+#: The name in the first proposal; sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

@@ -1,1 +1,1 @@
-"""Diagnostics for a function on a device: checking its steps, profiling its time, and predicting its memory."""
+"""Diagnostics for a function on a device: checks of its steps, profiles, and predictions of memory."""

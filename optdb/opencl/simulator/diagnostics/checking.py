@@ -1,8 +1,8 @@
 """Checks a call step by step by comparing each device node's result with the host's result for the same inputs.
 
-Theano's own ops compute the counterpart of a result from values downloaded earlier, so a wrong step is reported once. A
-step is a device node together with its predecessors that have no counterpart on the host, such as the parts of a fused
-op. A check changes no value that outlives the call.
+Theano's own ops compute the expected result from the device's inputs of the step, so an error is reported only for the
+step that caused it. A step is a device node together with its predecessors that have no counterpart on the host, such
+as parts of a fused op. A check changes no value that outlives the call.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.transfers import TransferOp
 from optdb.runtime.arrays import as_host_value
 
-#: Maps the dtype of the real part to two tolerances, relative to each number and relative to the largest number.
+#: Maps the real part's dtype to two tolerances: relative to each number, and relative to the largest number.
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
 TRIALS = 4
-#: Maximum perturbation of inputs, in units in the last place.
+#: The maximum perturbation of inputs, in units in the last place.
 UNITS = 2
-#: How many times larger than the change caused by a perturbation a difference may be.
+#: A difference may be at most this multiple of the change caused by a perturbation.
 FREEDOM = 16
 
 
@@ -43,10 +43,10 @@ class Difference:
     what: str
     #: Index of the largest difference; None if the values cannot be compared elementwise.
     index: tuple[int, ...] | None
-    #: The two numbers at `index`, or the two shapes, or the two values.
+    #: The two numbers at `index`, or the two shapes or values.
     on_device: Any
     on_host: Any
-    #: The number of elements that differ, and the number of all elements.
+    #: The number of differing elements, and of all elements.
     count: int
     size: int
     #: Allowed difference at `index`.
@@ -109,7 +109,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return elementwise distances, infinite if only one element is finite or if non-finite elements differ."""
+    """Return elementwise distances, which are infinite if only one element is finite or non-finite elements differ."""
     if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -130,12 +130,12 @@ def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any
     )
 
 
-#: Maximum number of differences in the table; the first difference is also shown in full.
+#: The maximum number of differences in the table; the first one is also shown in full.
 SHOWN = 20
 
 
 class StepsDiffer(AssertionError):
-    """A step on the device and the host's own ops returned different results.
+    """Raised if a step on the device and the host's own ops return different results.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class StepCheck:
 
     number: int
     op: str
-    #: Preceding device ops without a counterpart on the host. The wrong op may be one of these.
+    #: The step's earlier device ops, which have no counterpart on the host. One of them may be wrong.
     within: list[str]
     #: The host ops that computed the value, last op first.
     host_ops: list[str]
@@ -163,7 +163,7 @@ class StepCheck:
     line: str
     trace: str
     difference: Difference | None = None
-    #: If the values differ, the names and values of the inputs, which are the same for the device and the host.
+    #: If the values differ, the names and values of the inputs, which both sides read.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -173,7 +173,7 @@ class CheckReport(ReportTables):
 
     name: str
     steps: list[StepCheck]
-    #: For each device node that could not be compared, its op and the reason.
+    #: The op of each device node that was not compared, with the reason.
     not_compared: list[tuple[str, str]]
     #: The device's results, copied to the host.
     outputs: list[Any]
@@ -187,7 +187,7 @@ class CheckReport(ReportTables):
 
     @property
     def first(self) -> StepCheck | None:
-        """The first step that differs; None if none does."""
+        """The first step that differs; None if there is none."""
         return next(iter(self.differing), None)
 
     @property
@@ -215,7 +215,7 @@ class CheckReport(ReportTables):
         Returns
         -------
         rich.console.Group
-            Tables with counts, with the steps that differ, and with the nodes that were not compared.
+            Tables of counts, of the steps that differ, and of the nodes that were not compared.
         """
         counts = [
             ("values compared", len(self.steps)),
@@ -292,7 +292,7 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = NodeEvaluator()
-        # Some ops have no ``perform`` or a wrong one, so a result that differs is also compared with C code.
+        # Some ops have no correct ``perform``, so a result that differs is also compared with C code.
         self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
@@ -302,7 +302,7 @@ class Checker:
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
-        # Count uses as outputs too, so that an output's count never drops to zero.
+        # Count the graph's output as a use, so that an output's count never drops to zero.
         self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
@@ -314,7 +314,7 @@ class Checker:
         return report
 
     def _look(self, node: Apply) -> None:
-        """Compare a node's outputs where possible, and drop the values that no later node needs."""
+        """Compare a node's outputs if possible, and drop the values that no later node needs."""
         for out in node.outputs:
             if out in self._cuts:
                 self._compare(out)
@@ -389,12 +389,12 @@ class Checker:
         return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return the variables from which the host computes a variable; the device has the values of all of them."""
+        """Return the variables from which the host computes a variable, whose values are all on the device."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
-        """Return the host nodes, last node first, that compute a variable from values that the device also has."""
+        """Return the host nodes that compute a variable from values on the device, the last node first."""
         return _unknown_ancestors(owner_of(origin), self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
@@ -434,7 +434,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Return whether the device computes a variable and its value is defined; `empty` leaves its result undefined."""
+    """Return whether the device computes a variable and its value is defined, unlike that of `empty`."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

@@ -1,7 +1,7 @@
 """Predicts how much device memory a call needs.
 
-A recorded call with arguments of the same shapes gives the exact amount. Otherwise the function is traced, as for an
-export, and values are assigned to buffers as in a plan.
+If a call with arguments of the same shapes was recorded, the amount is exact. Otherwise, the function is traced as for
+an export, and values are assigned to buffers as in a plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LARGEST = 5
 class MemoryReport(ReportTables):
     """The device memory that a call needs, in bytes."""
 
-    #: Memory for the results of nodes; values that are not live at the same time share memory.
+    #: Memory for the results of nodes, which is shared by values that are not live at the same time.
     values: int
     #: Memory that the results of nodes would need if each had its own buffer.
     separately: int
@@ -49,7 +49,7 @@ class MemoryReport(ReportTables):
     #: The maximum memory that a function may use.
     allowed: int
     largest: list[tuple[int, str]]
-    #: Whether the numbers come from a recorded call rather than a trace.
+    #: Whether the numbers come from a recorded call instead of a trace.
     recorded: bool
 
     @property
@@ -89,7 +89,7 @@ class MemoryReport(ReportTables):
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:
-    """Return the memory needed by a call with the values stored in a function's inputs."""
+    """Return the memory that a call needs with the values stored in a function's inputs."""
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
@@ -152,7 +152,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
-    """Return the trace's description of an input; a device array already has memory."""
+    """Return an input's spec for the trace; a device array has memory already."""
     kind = var.type
     if on_device(var):
         return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)

@@ -1,7 +1,7 @@
 """Profiles a call by running its nodes one by one while the device times each command, and reports the times.
 
 As in a check, no value changes. The first round is a warm-up. Each command has a row with its median time in the later
-rounds, the bytes that it touches, and its node's number of floating-point operations. The report prints as tables.
+rounds, the bytes that it touches, and its node's number of floating-point operations.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class Row:
 
     #: The node's op; ``argument`` or ``result`` for a transfer of the call's arguments or results.
     op: str
-    #: Name of the node's result; empty if it has none.
+    #: The name of the node's result; empty if it has none.
     name: str
-    #: Line in the user's code that created the node; empty if unknown.
+    #: The line in the user's code that created the node; empty if unknown.
     line: str
     trace: str
     where: str = HOST
-    #: Name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host-only work.
+    #: The name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host work.
     kernel: str = ""
     #: ``launch`` for kernel launches; otherwise the same as `kernel`.
     kind: str = ""
-    #: Time on the device in seconds; None if nothing was enqueued.
+    #: The time on the device in seconds; None if nothing was enqueued.
     device: float | None = None
-    #: Time in Python in seconds, without a plan and including waits.
+    #: The time in Python in seconds, without a plan and including waits.
     host: float = 0.0
-    #: Number of bytes read and written; each array is counted once.
+    #: The number of bytes read and written; each array counts once.
     nbytes: int = 0
-    #: Number of floating-point operations in the node, given in the row of the node's longest command; None if unknown.
+    #: In the row of a node's longest command, the node's number of floating-point operations, or None if unknown.
     operations: int | None = None
 
     @property
@@ -98,7 +98,7 @@ class ProfileReport(ReportTables):
 
     name: str
     calls: int
-    #: Rows of the commands and host nodes, in order; times are medians.
+    #: The rows of commands and host nodes, in order; times are medians.
     rows: list[Row]
     spans: list[Span]
 
@@ -113,7 +113,7 @@ class ProfileReport(ReportTables):
         return [row for row in self.rows if row.kind in TRANSFERS]
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
-        """Return groups of rows, sorted by time on the device, then by time on the host, longest first.
+        """Return groups of rows, sorted by time on the device, then on the host, the longest first.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the operation rate of rows with known operation counts; empty if there are none."""
+    """Return the operation rate of the rows with known operation counts; empty if there are none."""
     counts = [row.operations for row in rows if row.operations is not None]
     return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 
@@ -295,7 +295,7 @@ class Profiler:
         return begun, ended
 
     def _write(self, base: Row, begun: float, ended: float, arrays: Sequence[Any], count: int | None) -> None:
-        """Add a row for each command of a node, or one row for the host's work if there are no commands."""
+        """Add a row for each command of a node; without commands, one row for the host's work."""
         commands = self._timer.commands
         self.spans.append(Span(base.op, "host", begun - self._begun, ended - begun, {"line": base.line}))
         if not commands:
@@ -325,7 +325,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return rows with medians over all rounds, ignoring rounds whose commands differ from the last round."""
+    """Return rows with medians over all rounds whose commands equal those of the last round."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
@@ -351,16 +351,15 @@ Given = Sequence[Any]
 
 
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
-    """Return the number of floating-point operations in a node (2 for a multiply-add); None if it has no count."""
+    """Return the number of floating-point operations in a node (2 for a multiply-add); None if unknown."""
     count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
     return None if count is None else int(count(node.op, inputs, outputs))
 
 
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
-    """Return how many bytes a launch touches in its node's inputs and outputs and in the buffers passed to it.
+    """Return how many bytes a launch touches in the node's inputs and outputs and in other buffers.
 
-    Elements repeated by a stride of 0 are counted once. Buffers of no input or output are scratch memory, counted
-    whole.
+    Elements repeated by a stride of 0 count once. Other buffers are scratch memory, and count whole.
     """
     sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
     device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]

@@ -1,7 +1,7 @@
-"""Computes a graph's variables on demand, node by node, without a plan and without overwriting any value.
+"""Computes a graph's variables on demand, node by node, without a plan and without overwriting values.
 
-Each node has its own storage. Inputs that the node's op overwrites are copied first, so values may be read and reused
-in any order. Branches that are not taken are not computed.
+Each node has its own storage, and the inputs that its op overwrites are copied first, so values may be read in any
+order. Branches that are not taken are not computed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Cells = dict[Variable, list[Any]]
 
 
 class NotKnown(Exception):
-    """A variable cannot be computed because an input that it depends on has no value."""
+    """Raised if a variable cannot be computed because an input has no value."""
 
 
 class NodeEvaluator:
-    """Computes nodes, and keeps each node's thunk for reuse.
+    """Runs nodes, and keeps their thunks.
 
-    `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. If `keep` is set, nodes reuse the memory of their
-    previous results. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
+    `impl` selects the implementation, ``'py'`` or ``'c'``. With `keep`, nodes reuse the memory of their previous
+    results. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class NodeEvaluator:
     def compute(
         self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
     ) -> list[Any]:
-        """Compute variables and their dependencies, and return the variables' values.
+        """Compute variables and their dependencies, and return their values.
 
-        New values are added to `values`. `computed` is called with each node once its outputs are known, and may remove
-        values. An error in a node names the node and its source line.
+        New values are added to `values`. `computed` is called with each node when its outputs are known, and may remove
+        values. An error names the node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:
@@ -77,7 +77,7 @@ class NodeEvaluator:
 
 
 class NodeThunk:
-    """One node's thunk, with its own storage; the parameters are the same as for `NodeEvaluator`."""
+    """A node's thunk, with its own storage; the parameters are those of `NodeEvaluator`."""
 
     def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
         self._node = node
@@ -128,7 +128,7 @@ class NodeThunk:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Run a call node by node and count its transfers between host and device, without changing any value."""
+    """Run a call node by node, and count its transfers without changing values."""
     with count_transfers() as traffic:
         outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

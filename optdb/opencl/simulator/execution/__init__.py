@@ -1,1 +1,1 @@
-"""Execution of a function on a device: its device graph, its linking, its bound inputs and outputs, and its state."""
+"""Execution of a function on a device: its device graph, linking, inputs and outputs, and state."""

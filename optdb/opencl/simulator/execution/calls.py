@@ -1,4 +1,4 @@
-"""Faster calls of a simulator's methods when the device waits for the host, and results that are waited for later."""
+"""Faster calls of a simulator's methods, and asynchronous results."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.io_binding import Input
     from optdb.runtime.scripts import Script
 
-#: Maximum size in bytes of arguments that are compared with the previous call's arguments.
+#: The maximum size in bytes of arguments that are compared with the previous call's.
 _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Make a simulator's method merge small launches in its first plan, before that is known to save time.
+    """Make a simulator's method merge small launches in its first plan, before it is known whether this saves time.
 
-    This helps when the device waits for the host. On a CPU device, this function does nothing.
+    This helps if the device waits for the host. On a CPU device, it does nothing.
     """
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
@@ -41,9 +41,9 @@ def merge_at_once(function: DeviceFunction) -> None:
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; if nothing has changed since the previous call, enqueues that call's commands again.
+    """Calls a simulator's method; if nothing has changed, it enqueues the previous call's commands again.
 
-    This saves most of the host's time in calls of a function with many shared variables.
+    This saves most of the host's time for a function with many shared variables.
     """
 
     def __init__(self, function: DeviceFunction) -> None:
@@ -59,9 +59,9 @@ class RepeatedMethod:
         call: Callable[..., Any] | None = None,
         before_commit: Callable[[], None] | None = None,
     ) -> None:
-        """Call the method, or `call` instead of it; results stay on the device.
+        """Call the method, or `call` instead of it; the results stay on the device.
 
-        `before_commit` is called when only the next values remain to be stored; if it raises, nothing is stored.
+        `before_commit` is called before the next values are stored; if it raises, nothing is stored.
         """
         given, run = _comparable(args), self._function._executable.run
         run.before_commit = before_commit
@@ -75,12 +75,12 @@ class RepeatedMethod:
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return a call's commands for the caller to enqueue; None if the call does more than that or needs Python."""
+        """Return a call's commands for the caller to enqueue; None if the call needs Python."""
         commands = self._repeated(args)
         return None if commands is None or commands.needs_python else commands
 
     def needs_python(self, *args: Any) -> bool:
-        """Return whether a call would do more than enqueue the previous call's commands; if so, it may raise."""
+        """Return whether a call would do more than enqueue the previous call's commands, and thus may raise."""
         return self._repeated(args) is None
 
     def _repeated(self, args: Sequence[Any]) -> CommandList | None:
@@ -99,24 +99,24 @@ class RepeatedMethod:
 
 
 class TrustedMethod:
-    """Calls a simulator's method with arguments that have the right types, without waiting for copies.
+    """Calls a simulator's method with arguments of the right types, without waiting for copies.
 
-    Theano's `Function` visits each shared variable several times, while the device waits. No argument of the method may
-    have an update or may be overwritten.
+    Theano's `Function` would visit each shared variable several times while the device waits. The method must not
+    update or overwrite its arguments.
     """
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: The events of copies that may be in progress, kept because dropping an event waits for it.
+        #: The events of copies in progress, kept because dropping an event waits for it.
         self._events: list[Any] = []
         self._was_called = False
         self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
-        """Upload large arguments while the device computes; return replacements for `args`, which one call may use.
+        """Upload large arguments while the device computes; return replacements for `args` for one call.
 
-        Any thread may call this method, again before the first arguments are used. Before a third call, the device must
-        have finished using the first arguments. `args` may change as soon as this method returns.
+        Any thread may call this method, even twice before a call uses the first arguments; before a third time, the
+        device must have finished with the first arguments. `args` may change after this method returns.
         """
         bindings = self._function._executable.inputs
         return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
@@ -131,16 +131,16 @@ class TrustedMethod:
         return self._stages[number].begin(value) or value
 
     def __call__(self, *args: Any, before: Before | None = None, at_once: bool = True) -> list[Any]:
-        """Call the method and return its results, which are valid once the device has finished.
+        """Call the method and return its results, which are valid when the device has finished.
 
-        `before` is called with the method's first commands (possibly none) before the method has any visible effect,
-        and returns whether it has enqueued them; if it raises, the method computes nothing. If `at_once`, `before` gets
-        no commands and may call other methods of the simulator.
+        `before` is called with the method's first commands (possibly none) before the method has any visible effect. It
+        returns whether it has enqueued them; if it raises, the method does nothing. With `at_once`, `before` gets no
+        commands and may call other methods of the simulator.
         """
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # On a device that shares the host's memory, a call waits until it has read lent arrays and has its results.
+        # On a device that shares the host's memory, a call waits for its results and for reads of lent arrays.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -174,16 +174,16 @@ def _comparable(values: Sequence[Any]) -> list[Any] | None:
 
 
 Fetch = Callable[[HostMirror, Array], Any]
-#: Maximum number of calls with pending results; another call first fetches the oldest results.
+#: The maximum number of calls with pending results; another call first fetches the oldest results.
 _MOST_PENDING = 2
 
 
 class Results:
-    """Results of one call, which may still be on their way to the host. Any thread may wait for them, repeatedly."""
+    """The results of one call, which may not be on the host yet. Any thread may wait for them, repeatedly."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output: either its value, or its shape and mirror.
+        #: For each output, its value, or its shape and mirror.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()
@@ -191,7 +191,7 @@ class Results:
         self._error: Exception | None = None
 
     def wait(self) -> list[Any]:
-        """Wait for the results and return them, without waiting for later commands on the device."""
+        """Wait for the results, but not for later commands, and return them."""
         self.fetch()
         if self._error is not None:
             raise self._error
@@ -199,7 +199,7 @@ class Results:
         return self._values
 
     def fetch(self) -> None:
-        """Copy the results out of the mirrors, which another call may then reuse; errors are raised by `wait`."""
+        """Copy the results out of the mirrors, which another call may then reuse; `wait` raises errors."""
         with self._lock:
             if self._values is not None or self._error is not None:
                 return
@@ -215,7 +215,7 @@ class Results:
             self._begun, self._copies = [], []
 
     def begin(self, values: list[Any], fetch: Fetch = HostMirror.fetch) -> None:
-        """Start copying values to the host with `fetch`; values that are already on the host are copied immediately."""
+        """Start copying values to the host with `fetch`; values on the host are copied immediately."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
@@ -228,7 +228,7 @@ class Results:
 
 
 class _Mirrors:
-    """The host memory for the results of one call at a time."""
+    """Host memory for the results of one call at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -244,7 +244,7 @@ class _Mirrors:
         return mirror
 
     def fetch_words(self, fetch: Fetch) -> list[Any]:
-        """Start copying the status words of persistent launches; return the events of the copies."""
+        """Start copying the status words of persistent launches; return the events."""
         queue = self._context.queue
         words = known_words(queue)
         if words is None:
@@ -261,16 +261,16 @@ class _Mirrors:
 
 
 class PendingResults:
-    """Calls a method without updates repeatedly; the host may do other work before it waits for the results.
+    """Calls a method without updates asynchronously, with pending results.
 
-    Results are copied to pinned memory if the device supports it, since a copy to other memory may block in the driver.
+    Results are copied to pinned memory if possible, since a copy to other memory may block in the driver.
     """
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: The mirrors; the mirrors for the next call come first.
+        #: The mirrors, those for the next call first.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:
@@ -284,12 +284,12 @@ class PendingResults:
 
     def commands(self, *args: Any) -> CommandList | None:
         """Return a call's commands without the copies of results; None if the call needs Python."""
-        # Values of other kinds would be copied before the commands compute them.
+        # Values that are not device arrays would be copied before the commands compute them.
         are_fetched = all(isinstance(value, Array) and value.flags.c_contiguous for value in self._values())
         return self._call.commands(*args) if are_fetched else None
 
     def begin_by(self, script: Script, commands: CommandList) -> Results:
-        """Add a call's `commands` to a script and return the results. The script must run before the next call."""
+        """Add a call's `commands` to a script, and return the results; the script must run before the next call."""
         results = self._next()
         script.enqueue(commands)
         results.begin(self._values(), lambda mirror, value: mirror.fetch_by(script, value))

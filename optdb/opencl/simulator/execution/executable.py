@@ -1,8 +1,8 @@
 """Executes a function's graph on a device: uploads the inputs, runs the VM, and downloads the outputs.
 
-Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. The executable's state decides where
-the values of shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
-Nodes that overwrite shared arrays run last, and the VM holds their commands back until no node can raise.
+Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. Its state decides where the values of
+shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``). Nodes that
+overwrite shared arrays run last, and the VM holds their commands until no node can raise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optdb.runtime.timing import RunAhead
 
 
 class Executable:
-    """Computes a graph on a device from the values in Theano's storage cells; called like one of Theano's VMs.
+    """Runs a graph on a device with the values in Theano's storage cells; it is called like a Theano VM.
 
     Parameters
     ----------
@@ -42,18 +42,18 @@ class Executable:
     inputs : sequence of (Variable, list)
         For each input of the graph, Theano's variable and its storage.
     updates : mapping
-        Maps the index of an output to the index of the input that it updates. These are the last outputs.
+        Maps the index of an output to the index of the input that it updates; these outputs are the last ones.
     mutable : collection of Variable
         The inputs that may be overwritten.
     borrowed : sequence of bool
-        For each output that the caller gets, whether the next call may overwrite it.
+        For each of the caller's outputs, whether the next call may overwrite it.
     c_thunks : bool
         Whether nodes that stay on the host may be compiled.
     results : sequence of list
-        Cells from which Theano reads the outputs, unless it uses only the returned values.
+        The cells from which Theano reads the outputs, if it does not use the returned values.
     """
 
-    # Theano's Function reads this attribute; it is False because the executable performs the updates itself.
+    # Theano's Function reads this attribute; the executable itself performs the updates.
     need_update_inputs = False
 
     def __init__(
@@ -72,14 +72,14 @@ class Executable:
         self.c_thunks = c_thunks
         self._results = results
         self.allow_gc = bool(results)
-        #: Empty, since intermediate values are on the device and copies of the function cannot share them.
+        #: Empty, since copies of the function cannot share intermediate values on the device.
         self.storage_map: dict[Variable, list[Any]] = {}
         updated = set(updates.values())
         of_user = overwritten_by_user(source)
         mutable = {*mutable, *of_user}
         bound = _bindings(source, state, inputs, updated, mutable, of_user)
         bindings = list(bound.values())
-        #: The cells from which `run` reads the inputs; it stores the outputs in `output_cells`.
+        #: The cells from which `run` reads the inputs; it stores outputs in `output_cells`.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
@@ -116,13 +116,13 @@ class Executable:
         mutable: set[Variable],
         of_user: set[Variable],
     ) -> None:
-        """Create the graph and its VM; a value without another copy is overwritten only at the very end of a call."""
+        """Create the graph and its VM, which overwrites values without another copy only at the end of a call."""
         placed = {var for var, binding in bound.items() if binding is not None and binding.placed}
         lasting = {var for var, binding in bound.items() if not isinstance(binding, Input)}
         updated = {source.inputs[number] for number in updates.values()}
-        # Host values that outlive a call are replaced at its end, so a call that raises changes none of them.
+        # Host values that outlive a call are replaced at its end, so that a call that raises changes none.
         exchanged = {var for var in (lasting | updated) - placed if not on_device(var)}
-        # The executable owns uploaded arguments; the caller owns arguments on the host.
+        # Uploaded arguments belong to the executable, host arguments to the caller.
         may_overwrite = ((mutable | (updated & placed)) - exchanged) | of_user
         only_here = {var for var in lasting - of_user if bound[var] is None or self._state.is_only_copy}
         last, narrowed = may_overwrite - only_here, False
@@ -133,7 +133,8 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # A running average that the rest of a network reads is overwritten too early, but weights are not.
+                # Running averages, which later nodes of a network read, would be overwritten too early; weights are
+                # not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
@@ -150,16 +151,15 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Run the function and return all outputs; each next value is None.
+        """Run the function and return all outputs, with None for next values.
 
-        Either all variables get their next values or, if the call raises, none do. `run` replaces the computation
-        between inputs and outputs. `events` receives the events of copies; if it is None, the call waits for the
-        copies.
+        If the call raises, no variable gets its next value. `run` replaces the computation between inputs and outputs.
+        `events` receives the events of copies; if it is None, the call waits for the copies.
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
-            # After the VM's commit point, an interrupt waits until all next values are stored. A `run` of many steps
-            # stops at the end of a step.
+            # After the VM's commit point, an interrupt waits until all next values are stored; a `run` of many steps
+            # stops after a step.
             if run is None:
                 defer_sigint(self._compute, self.run, scope, events)
             else:
@@ -186,7 +186,7 @@ class Executable:
             taken.give_back()
 
     def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Mirror, Any]]:
-        """Return the next values for Theano's storage cells; if that raises, undo the VM's writes."""
+        """Return the next values for Theano's storage cells; on an error, undo the VM's writes."""
         try:
             return [(binding, binding.value()) for binding in self._changing]
         except BaseException:
@@ -204,7 +204,7 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Preserve mutable arguments until the block exits, since all calls in it have the same arguments."""
+        """Preserve mutable arguments in the block, in which all calls have the same arguments."""
         for binding in self.inputs:
             binding.spares_argument = True
         try:
@@ -220,7 +220,7 @@ class Executable:
         return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
 
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
-        """Upload the inputs, or lend them where possible; the parameters are the same as for `Input.take`."""
+        """Upload or lend the inputs; the parameters are those of `Input.take`."""
         self._state.begin_call(self._shared)
         for binding in self.inputs:
             binding.take(self._state.context, events, scope)
@@ -231,16 +231,16 @@ class Executable:
         return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
     def downloaded(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
-        """Return the outputs that a call downloads, as pairs of a variable and its value."""
+        """Return the outputs that a call downloads, as pairs of variables and values."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory that the latest recorded call uses; None if no call was recorded."""
+        """Return the memory of the latest recorded call; None if there is none."""
         return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
-        """Return the graph that is executed, and the lift's report on the nodes of the host's graph."""
+        """Return the executed graph, and the lift's report on the nodes of the host's graph."""
         return self.graph.fgraph, [self.graph.lifted]
 
 
@@ -252,14 +252,14 @@ def _bindings(
     mutable: Collection[Variable],
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
-    """Return the inputs' bindings; None for an input whose storage in Theano is used. New variables join the state."""
+    """Return the inputs' bindings (None for inputs that stay in Theano's storage); add new variables to the state."""
     uploaded = placed_on_device(source, state.context)
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
         placed = var in uploaded
         if isinstance(variable, SharedVariable):
             binding = bindings[var] = state.add(variable, storage, placed)
-            # All functions of the state agree on whether a shared variable is on the device.
+            # A shared variable is either on the device or on the host for all functions of the state.
             if var in of_user and binding is not None and binding.placed:
                 raise NotImplementedError(
                     f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
@@ -272,7 +272,7 @@ def _bindings(
 
 
 class _ExecutableLinker(VM_Linker):
-    """A linker that preserves a graph's state: a call that raises overwrites no state."""
+    """A linker whose functions overwrite no state if a call raises."""
 
     keeps_state = True
 
@@ -280,12 +280,12 @@ class _ExecutableLinker(VM_Linker):
 def _link(
     fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
 ) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
-    """Link a graph for a device; return the VM and the cells of the outputs. The inputs in `state` outlive a call."""
+    """Link a graph for a device; return the VM and the output cells. The inputs in `state` outlive a call."""
     updates = fgraph.update_mapping or {}
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # Next values and host results may be arguments of the next call; device results are downloaded before it.
+    # Next values and host results may be arguments of the next call; device results are downloaded earlier.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

@@ -1,7 +1,7 @@
-"""Translates a function's optimized graph to a device graph, on which Theano's later phases run.
+"""Translates a function's optimized graph to a device graph.
 
-Arrays of floats are placed on the device. Integers and scalars, such as an index or a factor, are placed there only if
-no op reads them on the host and the device can run every op that depends on them.
+Floating-point arrays are placed on the device. Integers and scalars, such as an index or a factor, are placed there
+only if no op reads them on the host and the device can run every op that depends on them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class DeviceGraph:
 
     fgraph: FunctionGraph
     lifted: LiftReport
-    #: Maps variables in the graph to variables with the same values in the function's own graph, where known.
+    #: Maps variables in the graph to equal variables in the function's own graph, if known.
     origins: dict[Variable, Variable]
 
 
 class Origins:
-    """Tracks a graph's variables as they are replaced, so that two graphs can be compared step by step."""
+    """Tracks a graph's variables while they are replaced, so that two graphs can be compared step by step."""
 
     def __init__(self, of: dict[Variable, Variable]) -> None:
         self.of = of
@@ -71,7 +71,7 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy a compiled function's optimized graph for a device that holds the inputs in `placed`.
+    """Copy a compiled function's optimized graph for a device; the inputs in `placed` are on the device.
 
     `updates` maps the index of an output to the index of its input. Inputs in `mutable` may be overwritten.
     """
@@ -89,7 +89,7 @@ def device_graph(
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
-            # Skip the host's fusion, since a fused node would not overwrite the inputs that its parts overwrote.
+            # Skip the host's fusion, since fused nodes do not overwrite inputs.
             if not (in_place and phase.name == _FUSION):
                 phase.optimize(fgraph)
         called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
@@ -103,7 +103,7 @@ def device_graph(
 
 
 def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
-    """Warn if no node runs on the device and the device also does not support one of the inputs."""
+    """Warn if no node runs on the device because it does not support an input."""
     if any(node.lifter is not None for node in lifted.nodes):
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
@@ -118,7 +118,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph as plain ops, except the nodes in `in_place`; return inputs, outputs and origins of the copy."""
+    """Copy a graph as plain ops, except the nodes in `in_place`; return the copy's inputs, outputs and origins."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed
@@ -138,7 +138,7 @@ def _with_transfers(
 def _without_transfers(
     lifted: FunctionGraph, origins: Origins, updates: dict[int, int], next_on_device: Collection[int]
 ) -> tuple[FunctionGraph, Origins]:
-    """Copy a lifted graph, keeping its outputs on the device except for next values of host inputs."""
+    """Copy a lifted graph with its outputs on the device, except for next values of host inputs."""
     outputs = [
         var if index in updates and index not in next_on_device else _without_transfer(var)
         for index, var in enumerate(lifted.outputs)
@@ -152,7 +152,7 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Rewriters left out: only sizes and indices remain on the host, and plans compare them with the previous values.
+#: Rewriters that are left out, since only sizes and indices remain on the host.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 #: Theano's name for the fusion of nodes that stay on the host.
 _FUSION = "elemwise_fusion"
@@ -165,14 +165,14 @@ def _phases() -> list[Optimizer]:
 
 
 def _without_transfer(var: Variable) -> Variable:
-    """Return the device variable behind a downloaded output."""
+    """Return the device variable of a downloaded output."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
 def _copy_aliased_outputs(
     outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]
 ) -> list[Variable]:
-    """Copy outputs whose memory changes when next values overwrite the current values."""
+    """Copy outputs whose memory changes when next values overwrite current values."""
     changing = {inputs[number] for number in updates.values()}
     taken: set[Variable] = set()
     copied = []
@@ -191,7 +191,8 @@ def _copy_aliased_outputs(
 def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
     """Copy next values that share memory with each other or with an argument that a node overwrites.
 
-    The optimizer may have merged two copies. An overwritten argument is the caller's, or is reused by the next call.
+    The optimizer may have merged two copies. An overwritten argument belongs to the caller or is reused by the next
+    call.
     """
     taken: set[Variable] = set()
     for index, number in updates.items():
@@ -210,12 +211,12 @@ _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops
 
 
 def overwritten_by_user(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs of a compiled function's graph that the user's own ops overwrite."""
+    """Return the inputs that the user's own ops overwrite."""
     return {var for var in fgraph.inputs if is_overwritten_by_user(var) and nodes_in_place(fgraph, var)}
 
 
 def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
-    """Return the inputs of a compiled function's graph that belong on the device."""
+    """Return the inputs that belong on the device."""
     return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
 
 
@@ -225,13 +226,13 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
     if is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
         return False
     users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
-    # A generator's state is placed on the device if random numbers are drawn from it there.
+    # A generator's state is placed on the device if the device draws its random numbers.
     is_drawn_from = any(isinstance(user.op, mrg_uniform_base) and i == 0 for user, i in users)
     return _is_array_of_floats(var) or is_drawn_from or (bool(users) and _only_computed_with(fgraph, var))
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes all dependents of a variable; the search ends at arrays of floats."""
+    """Return whether the device computes all dependents of a variable, up to floating-point arrays."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

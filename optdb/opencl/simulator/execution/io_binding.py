@@ -1,6 +1,6 @@
-"""A device function's inputs and outputs, which connect Theano's storage to the virtual machine (VM).
+"""The inputs and outputs of a device function, which connect Theano's storage to the virtual machine (VM).
 
-An :class:`Input` uploads an argument or lends it; an :class:`Output` downloads a result. On a device that shares the
+An :class:`Input` uploads or lends an argument; an :class:`Output` downloads a result. On a device that shares the
 host's memory, :class:`ZeroCopyScope` binds the caller's arrays during a call. After the call, even if it was
 interrupted, the device has no reference to them.
 """
@@ -31,9 +31,9 @@ from optdb.runtime.recording import ArrayLayout
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: The names of transfers that do not belong to an op.
+#: The names of transfers without an op.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
-#: The number of shapes for which an input keeps device memory to reuse.
+#: The number of shapes for which an input keeps device memory.
 _KEPT = 8
 
 
@@ -52,7 +52,7 @@ class Input:
     mutable: bool
     #: Whether a user's op overwrites the input, so that the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether later calls read the caller's array again, so that the VM gets a copy if it might overwrite it.
+    #: Whether later calls read the caller's array again; if the VM might overwrite it, it gets a copy.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
@@ -64,12 +64,12 @@ class Input:
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Pass the value to the VM; `scope` lends the array if it can, and `events` receives the event of a copy."""
+        """Pass the value to the VM; `scope` lends the array if possible, and `events` receives the event of a copy."""
         value = self.storage[0]
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it must be {self.variable.type}")
         if not self.placed:  # some host ops accept None in place of a number
-            # The VM may leave intermediate values in an array that it may overwrite and has no next value for.
+            # The VM may leave intermediate values in an overwritable array without a next value.
             may_be_spent = self.mutable and not (self.updated or self.overwritten_by_user)
             self.cell[0] = deep_copy(value) if self.spares_argument and may_be_spent else value
             if scope is not None:
@@ -104,7 +104,7 @@ class Input:
             self._kept.popitem(last=False)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array over the caller's buffer; reuse the last array if its shape fits, since creation is slow."""
+        """Return an array over the caller's buffer; reuse the last array object if it fits."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
         self._lent.base_data = buffer
@@ -126,7 +126,7 @@ class Output:
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
-        """Return the value, which `scope` may have lent; if `scope` is a list, it receives the copy's event."""
+        """Return the value, which `scope` may have lent; a list `scope` receives the copy's event."""
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
             return value if self.borrow and not isinstance(scope, list) else deep_copy(value)
@@ -142,10 +142,10 @@ class Output:
 
 
 class ZeroCopyScope:
-    """Binds the caller's arrays to a device within a ``with`` block, while a function is called.
+    """Binds the caller's arrays to a device within a ``with`` block, in which a function is called.
 
-    It lends nothing to functions that return device arrays, which might be parts of arguments, or to calls that do not
-    wait for results. Creating a scope sets the linked function's rebindable inputs and external outputs.
+    It lends nothing to functions that return device arrays, which might be parts of arguments, or to asynchronous
+    calls. Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
@@ -153,7 +153,7 @@ class ZeroCopyScope:
         self._executable = executable
         #: The VM that uses lent arrays within the block.
         self._open: PlannedVM | None = None
-        #: Downloads to wait for at the end of the call. None for a single result, which is waited for immediately.
+        #: The downloads to wait for at the end of the call; None for a single result, which is waited for immediately.
         self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
@@ -170,7 +170,7 @@ class ZeroCopyScope:
                 linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
         #: The memory in use during the call: lent arrays and other arguments.
         self._in_use = AddressRanges()
-        #: The memory of the values that Theano's shared variables hold; computed at most once per call.
+        #: The memory of the values in Theano's shared variables; computed at most once per call.
         self._of_shared: AddressRanges | None = None
         self._buffers: list[Any] = []
         #: Maps the id of a result's cell to the result's array and the buffer that the VM writes.
@@ -189,30 +189,30 @@ class ZeroCopyScope:
             check_launches(self._context.queue)
 
     def take(self, cell: list[Any], value: Any) -> Any:
-        """Lend the argument in a cell for reading; return its buffer, or None if the argument must be copied."""
+        """Lend the argument in a cell for reading; return its buffer, or None if it must be copied."""
         machine = self._open
         if machine is None or not isinstance(value, np.ndarray):
             return None
-        # OpenCL leaves accesses to the same memory through two buffers undefined.
+        # In OpenCL, access to the same memory through two buffers is undefined.
         if self._by_cell[id(cell)] not in machine.linked.rebindable_inputs or self._in_use.overlap(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Track an argument that is not lent, so that no result overwrites it."""
+        """Note an argument that is not lent, so that no result overwrites it."""
         if isinstance(value, np.ndarray):
             self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
-        """Lend the previous call's array for a result if it fits and is not an argument, else a new array.
+        """Lend an array for a result: the previous call's if it fits and is not an argument, else a new one.
 
-        Return the buffer, which is the same in all steps of a call; None if the result must be copied.
+        Return its buffer, which is the same in all steps of a call, or None if the result must be copied.
         """
         if self._open is None:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
-            # A step that takes another branch may need another array.
+            # A step with another branch may need another array.
             if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
         result = fitting(self.reusable(output.last), layout)
@@ -222,7 +222,7 @@ class ZeroCopyScope:
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
-        """Return and forget the lent array that contains a result; None if there is none."""
+        """Return and forget the lent array of a result; None if there is none."""
         result, buffer = self._result_arrays.pop(id(cell), (None, None))
         if result is None or cell[0].base_data is not buffer or cell[0].shape != result.shape:
             return None
@@ -230,7 +230,7 @@ class ZeroCopyScope:
         return result
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
-        """Return `last` if it may be overwritten, or None if it overlaps an argument or a shared variable's value."""
+        """Return `last` unless it overlaps an argument or a shared variable's value, else None."""
         if last is None or self._in_use.overlap(last):
             return None
         if self._of_shared is None:
@@ -269,7 +269,7 @@ class ZeroCopyScope:
 
 
 class AddressRanges:
-    """The address range from the first to the last byte of each array, compared as in ``numpy.may_share_memory``."""
+    """The address ranges of arrays, compared as in ``numpy.may_share_memory``."""
 
     def __init__(self) -> None:
         # In ascending order; no two ranges overlap.
@@ -287,7 +287,7 @@ class AddressRanges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def overlap(self, array: HostArray) -> bool:
-        """Return whether an array may share memory with any added array."""
+        """Return whether an array may share memory with an added array."""
         start, end = _byte_range(array)
         first, last = self._met(start, end)
         return start < end and first < last
@@ -297,7 +297,7 @@ class AddressRanges:
         self._ends.clear()
 
     def _met(self, start: int, end: int) -> tuple[int, int]:
-        """Return a slice that selects the stored ranges that overlap a given range."""
+        """Return the slice of the stored ranges that overlap a range."""
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 

@@ -1,7 +1,7 @@
-"""The linker ``opencl``, which makes a function compute on a device while the host keeps the shared variables' values.
+"""The linker ``opencl``, whose functions run on a device while the host keeps the shared variables' values.
 
-After each call, the next values are stored in Theano's storage. Before each call, values changed there are uploaded.
-Values that did not change stay on the device, in one copy for all functions.
+Before each call, values that have changed in Theano's storage are uploaded. After each call, next values are stored
+there. Unchanged values stay on the device, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from optdb.runtime.library import check_process
 
 
 class HostState(State):
-    """The copies of shared variables on one device; each copy exists as long as a function uses it."""
+    """The copies of shared variables on a device, which live as long as functions use them."""
 
     is_only_copy = False
     _kind = Mirror
@@ -33,7 +33,7 @@ class HostState(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._by_storage = weakref.WeakValueDictionary()
-        # Use one turn for all functions: with separate turns, two functions that call each other could deadlock.
+        # One turn for all functions, because functions with separate turns that call each other could deadlock.
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
@@ -48,10 +48,10 @@ class HostState(State):
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
 ) -> tuple[Callable[..., Any], list[Container], list[Container]]:
-    """Link a function for the device, like a linker's `make_thunk`.
+    """Link a function for the device; the result is that of a linker's `make_thunk`.
 
-    In a forked process, the function raises `ForkedContext` when called: an error in unpickling would end a pool's
-    worker without a report.
+    In a forked process, the function raises `ForkedContext` only when called, because an error in unpickling would end
+    a pool's worker without a report.
     """
     watch()
     fgraph = graph_of(linker)
@@ -93,7 +93,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user allows to be overwritten; none without a `Supervisor`, as in `Function.copy`."""
+    """Return the inputs that the user allows to be overwritten; none without `Supervisor`, as after `Function.copy`."""
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()

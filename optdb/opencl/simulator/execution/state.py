@@ -1,7 +1,7 @@
-"""The shared variables of functions on a device: one copy of each Theano variable for all functions that use it.
+"""The shared variables of functions on a device, with one copy for all functions that use the variable.
 
-A :class:`Shared` copies between its cell and Theano's own storage on request. A simulator's :class:`State` contains all
-its shared variables, and lets one thread at a time use them.
+A :class:`Shared` copies between its cell and Theano's storage on request. A simulator's :class:`State` contains all its
+shared variables, and lets one thread at a time use them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
 from optdb.runtime.context import Turn
 from optdb.unknown_names import UnknownName
 
-#: Names of transfers that belong to no op.
+#: The names of transfers without an op.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
 
 
 class SimulatorClosed(RuntimeError):
-    """A simulator was used after it was closed."""
+    """Raised if a simulator is used after it was closed."""
 
 
 class Shared:
-    """The simulator's copy of a shared variable, together with Theano's variable and storage."""
+    """A simulator's copy of a shared variable, with Theano's variable and storage."""
 
     def __init__(self, variable: SharedVariable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
         self.variable = variable
@@ -43,7 +43,7 @@ class Shared:
             self.array_type = variable.type
         elif placed:
             self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
-        #: Whether functions may overwrite the current value at any time during a call (`held_variable`).
+        #: Whether functions may overwrite the current value at any time in a call (`held_variable`).
         self.is_scratch = getattr(variable.tag, "is_scratch", False)
         self._storage = storage
         self.cell: list[Any] = [None]
@@ -51,15 +51,15 @@ class Shared:
 
     @property
     def in_step(self) -> bool:
-        """Whether Theano's value has not been replaced since it was last copied to or from Theano's storage."""
+        """Whether Theano's value has not been replaced since the last copy to or from Theano's storage."""
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
-        """Return a copy of the value as Theano's variable would hold it: on the host, or as a device array."""
+        """Return a copy of the value in the form that Theano's variable holds: a host value or a device array."""
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
-        """Return a host copy of the value, which is a NumPy array or another object."""
+        """Return a host copy of the value."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return deep_copy(value)
@@ -85,7 +85,7 @@ class Shared:
         self._seen = value
 
     def refresh(self) -> None:
-        """Copy the value from Theano's storage before a call if needed; this class does nothing."""
+        """Copy the value from Theano's storage before a call, if needed; this class does nothing."""
 
     def to_theano(self) -> None:
         """Store a copy of the value in Theano's storage."""
@@ -95,7 +95,7 @@ class Shared:
 class Mirror(Shared):
     """A device copy of a shared variable whose value Theano keeps on the host."""
 
-    #: The version of Theano's value that was copied; None while the device copy is invalid.
+    #: The version of the copied value; None while the copy is invalid.
     _version: int | None
 
     def from_theano(self) -> None:
@@ -105,7 +105,7 @@ class Mirror(Shared):
         self._version = container_version
 
     def refresh(self) -> None:
-        """Copy the value from Theano's storage unless it certainly has not changed."""
+        """Copy the value from Theano's storage if it may have changed."""
         container = self.variable.container
         is_current = self.in_step and self._version == version(container)
         if not is_current or has_unmarked_writer(container):
@@ -120,9 +120,9 @@ class Mirror(Shared):
 
 
 class State:
-    """The shared variables of a simulator on its device; only the thread that holds the turn uses them."""
+    """A simulator's shared variables; only the thread that holds the turn uses them."""
 
-    #: Whether the device has the only copy of the values, so that a failed call must not overwrite any of them.
+    #: Whether the device has the only copy of the values, so that a failed call must not overwrite them.
     is_only_copy = True
     _kind: ClassVar[type[Shared]] = Shared
 
@@ -131,9 +131,9 @@ class State:
         self.context = get_context(context_name)
         #: Returns the lock that a thread holds while it uses the shared variables.
         self.turn = Turn(self.context)
-        #: The description of the simulator when it was closed; None while it is open.
+        #: The simulator's description when it was closed; None while it is open.
         self.closed_as: str | None = None
-        #: Maps the id of Theano's storage, which all functions of a variable share, to the shared variable.
+        #: Maps the id of a variable's storage, which all functions share, to the shared variable.
         self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
 
@@ -152,7 +152,7 @@ class State:
             shared.cell[0] = None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Prepare the shared variables that a function uses; this class only warns once if Theano's values changed."""
+        """Prepare the shared variables that a function uses; this class warns once if Theano's values have changed."""
         if self._warned or not trace_log.wants("shared"):
             return
         changed = [str(shared.variable.name) for shared in self if not shared.in_step]
@@ -171,9 +171,9 @@ class State:
         return len(self._by_storage)
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the shared variable for one of Theano's storage cells, adding it with Theano's value if it is new.
+        """Return the shared variable for a storage cell of Theano; add a new one with Theano's value.
 
-        The first function that uses the variable decides whether it is on the device. Return None if functions use
+        The first function that uses a variable decides whether it is on the device. Return None if functions use
         Theano's storage itself.
         """
         shared = self._by_storage.get(id(storage))

@@ -37,8 +37,7 @@ def _imported(module: ModuleType | str) -> ModuleType:
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a replacement for a function that imports its module on first use; Theano requires that it can be
-    pickled."""
+    """Return a picklable replacement for a function, which imports its module on first use."""
     return _Later(module, name)
 
 
