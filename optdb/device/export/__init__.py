@@ -1,6 +1,6 @@
-"""The writer of exported files, for any host: files hold functions and shared values, and run without the host.
+"""Writes files with functions and shared values, which run without the host.
 
-A front end describes each function by an `Exportable`; ``optdb.runtime.exported`` reads and writes the file.
+A front end passes each function as an `Exportable`; ``optdb.runtime.exported`` defines the file.
 """
 
 from optdb.device.export.walking import Held, InputSpec, Traceable, trace

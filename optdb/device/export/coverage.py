@@ -1,4 +1,4 @@
-"""Tells for which other examples a trace is valid, and which lengths must equal the example's."""
+"""Finds the other examples for which a trace is valid, and the lengths that must equal the example's."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from optdb.runtime.sizes import operand
 
 
 def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tuple[Trace, Any]]) -> bool:
-    """Return whether an earlier example's trace is also valid for the arguments of another example, traced by `make`.
+    """Return whether an earlier trace is also valid for the arguments of another example, which `make` traces.
 
-    `make` must not return a trace for fixed shapes, since kernels assume more about plain lengths. Raise `Untraceable`
-    if the earlier trace's guards hold but the traces differ.
+    `make` must not return a trace for fixed shapes, since kernels assume more about plain lengths. If the earlier
+    trace's guards hold but the traces differ, raise `Untraceable`.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -40,9 +40,9 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
 
 
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
-    """Return descriptions of the lengths that a trace requires to equal the example's.
+    """Return descriptions of the lengths that must equal the example's.
 
-    A condition that many lengths satisfy, such as being even, pins no length.
+    A condition that many lengths satisfy, such as evenness, pins no length.
     """
     names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
@@ -52,7 +52,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Return whether a size determines the lengths in its expression: it does if nothing is rounded or chosen."""
+    """Return whether a size determines the lengths in its expression, which then rounds or chooses nothing."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]
@@ -67,7 +67,7 @@ def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
 
 
 def _specialized(trace: Trace, values: Values) -> list[Any]:
-    """Return a trace's buffers, commands and results with sizes as plain numbers, for comparison with another trace."""
+    """Return a trace's buffers, commands and results with plain numbers as sizes, for comparison with another trace."""
     record = saved(trace, Programs())
     return [_resolved(part, values) for part in (record.memories, record.commands, record.results)]
 

@@ -1,6 +1,6 @@
-"""Traces a function: runs each node once with symbolic sizes, without executing anything on the device.
+"""Traces a function by running each node once with symbolic sizes, without executing anything on the device.
 
-The front end links the function in a replacement context, whose caches are empty, so that they share no launches.
+The front end links the function in a replacement context, whose empty caches share no launches with the original.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
 from optdb.runtime.recording import OutputSpec, Trace, Tracer, Untraceable
 from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 
-#: Number of compute units assumed when a GPU trace is made on another kind of device.
+#: The number of compute units assumed for a GPU trace that is made on another kind of device.
 USUAL_UNITS = 64
-#: The dtypes that some devices lack, under the names used in files.
+#: The dtypes that some devices lack, with their names in files.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
@@ -50,7 +50,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class InputSpec:
-    """An input of a function that is traced for an example."""
+    """An input of a traced function."""
 
     declared: Argument | Held
     #: The number of the argument, or of the shared variable in the file.
@@ -65,15 +65,15 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Traceable:
-    """The computation of a function, which can be run in a context that replaces the function's own."""
+    """The computation of a function, which can run in a context that replaces the function's own."""
 
     context: Context
-    #: Enters a replacement context, and returns a copy of the function, which runs once while a tracer records. Its
-    #: nodes raise `Untraceable` for anything that a file cannot hold.
+    #: Enters a replacement context and returns a copy of the function, which runs once under a tracer. Its nodes raise
+    #: `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
-    #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
+    #: The dtypes of the caller's outputs; the outputs after these are next values.
     result_dtypes: Sequence[str]
-    #: Why each trace is valid only for its example's shapes; None if lengths may be symbolic.
+    #: Why traces are valid only for their example's shapes; None if lengths may be symbolic.
     fixed: str | None = None
 
 
@@ -94,9 +94,9 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function for inputs; with `fixed`, the trace is valid only for the example's shapes.
+    """Trace a function for inputs; with `fixed`, only for the example's shapes.
 
-    Raise `Untraceable` if a trace cannot hold a step of the function.
+    Raise `Untraceable` at a step that a trace cannot hold.
     """
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
@@ -167,7 +167,7 @@ class _Walk:
                 raise Untraceable(f"the argument {name} is updated by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
-        # Results are keyed by position, since their values may be plain numbers.
+        # Results have positions as keys, since their values may be plain numbers.
         results = [(number, "result") for number in range(returned)]
         values = following | {key: linked.value(linked.outputs[key[0]]) for key in results}
         values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
@@ -202,7 +202,7 @@ def _is_in_place(present: Array, following: Any) -> bool:
 
 
 def in_order(context: Context, array: Array, always: bool = False) -> Array:
-    """Return an array in C order without gaps: a copy if it has another layout or if `always` is set."""
+    """Return an array in C order without gaps; copy it if it has another layout or if `always` is set."""
     if array.flags.c_contiguous:
         return arrays.copy(array) if always else array
     known = context.kept.setdefault(__name__, {})
@@ -215,7 +215,7 @@ def in_order(context: Context, array: Array, always: bool = False) -> Array:
 
 
 def is_open(value: Any) -> bool:
-    """Return whether a host value is known only during a call."""
+    """Return whether a host value is only known in a call."""
     return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 
@@ -225,7 +225,7 @@ def on_host(array: Array) -> DeferredArray:
 
 
 def _array_of(value: Any) -> Array | None:
-    """Return the device array that the value is or will be copied from; None for other values."""
+    """Return the device array from which the value is or will be copied; None for other values."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
         value = value.source.array
     return value if isinstance(value, Array) else None

@@ -1,4 +1,4 @@
-"""Traces functions for examples, and writes them into one file with their shared variables."""
+"""Traces functions for examples, and writes them to a file with their shared variables."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from optdb.runtime.recording import Trace, Untraceable
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Example calls of the only function, or of each function by name; None names the first function.
+#: Example calls of the only function, or of each function by name, with None for the first function.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
-#: The name of the first function in a file if it has no valid name of its own.
+#: The name in the file of a first function without a valid name.
 _OWN = "call"
 
 
 @dataclass(frozen=True, eq=False)
 class Exportable:
-    """A function that can be written into a file."""
+    """A function that can be written to a file."""
 
     #: The function's own name, if it has one.
     name: str | None
     computes: Traceable
     signature: Signature
-    #: For each input, the number of its argument, or the shared variable.
+    #: For each input, the argument's number or the shared variable.
     inputs: Sequence[int | Held]
-    #: Returns the arguments of earlier calls, most recent first: each argument's shape, and its value if known.
+    #: Returns the arguments of earlier calls, the most recent first: each argument's shape, and its value if known.
     calls: Callable[[], Sequence[Sequence[tuple[tuple[int, ...], Any]]]] = tuple
 
     def examples(self) -> list[list[HostArray]]:
@@ -62,11 +62,11 @@ class Report:
     device_kind: DeviceKind
     shapes: tuple[tuple[int, ...], ...]
     commands: int
-    #: The number of guards that restrict the shapes for which the trace is valid.
+    #: The number of guards on shapes.
     guards: int
     #: Why the trace is valid only for the example's shapes; None if it is valid for other shapes.
     fixed: str | None
-    #: Whether the example uses an earlier trace instead of one of its own.
+    #: Whether the example uses an earlier trace.
     covered: bool = False
     #: The lengths that must equal the example's, as text: ``'x.shape[1] == 784'``.
     pinned: tuple[str, ...] = ()
@@ -79,15 +79,14 @@ def write(
     device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     about: str = "",
 ) -> list[Report]:
-    """Write functions into a file; return a report for each example.
+    """Write functions to a file; return a report for each example.
 
     Parameters
     ----------
     path : str or Path
         The file's path; an existing file is replaced.
     functions : mapping
-        The functions by name; calling the loaded file calls the first. A name of None stands for the function's own
-        name.
+        The functions by name; the loaded file itself calls the first. None stands for the function's own name.
     examples : sequence or mapping, optional
         Example calls of the only function, or of each function by name; by default, calls with the shapes of recent
         calls.
@@ -101,7 +100,7 @@ def write(
     Untraceable
         If a file cannot hold a step of a function.
     TypeError, ValueError
-        If an example is not a call of its function, or a function has no example.
+        If an example is not a call of its function, or if a function has no example.
     """
     names = _names(functions)
     calls = _calls(examples, functions, names)
@@ -148,7 +147,7 @@ def _free(start: str, taken: Container[str]) -> str:
 def _calls(
     examples: Examples | None, functions: Mapping[str | None, Exportable], names: Mapping[str | None, str]
 ) -> dict[str | None, Sequence[Call]]:
-    """Return the examples of each function; raise TypeError or ValueError if they are invalid."""
+    """Return the examples for each function; raise TypeError or ValueError if they are invalid."""
     by_name: Mapping[str | None, Sequence[Call]] = {}
     if examples is not None:
         by_name = examples if isinstance(examples, Mapping) else {next(iter(functions)): examples}
@@ -168,8 +167,8 @@ def _calls(
 
 
 def _checked(examples: Sequence[Call]) -> list[Call]:
-    """Return a function's examples; raise TypeError if one is not a call."""
-    # An array is never a list of calls, whatever its shape.
+    """Return examples; raise TypeError if one is not a call."""
+    # An array is never a list of calls.
     calls = list(examples) if isinstance(examples, Iterable) else [examples]
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:
@@ -207,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace and, if it is valid only for the example's shapes, the reason for that, else None."""
+    """Return a trace, and the reason if it is valid only for the example's shapes, else None."""
     if fixed is not None:
         return traced(True), fixed
     try:

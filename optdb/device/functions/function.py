@@ -1,4 +1,4 @@
-"""Functions on a device, traced once per combination of input shapes and replayed for later calls with those shapes.
+"""Functions on a device, which are traced once for each combination of input shapes.
 
 The first call with new shapes computes its results while it is traced. Its steps become the nodes of a
 :class:`TracedCall`, which `optdb.device.plans` records and repeats. If the trace reads a value
@@ -19,7 +19,7 @@ from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
-#: Maximum number of traced calls that a function keeps; beyond it, all are discarded.
+#: The maximum number of traced calls that a function keeps; one more discards them all.
 _MOST_TRACED = 64
 #: A call whose arguments have more bytes is not traced for the calling thread first.
 _MOST_BYTES_IN_CALLER = 1 << 20
@@ -35,11 +35,11 @@ class TracedFunction:
     trace : callable
         Takes a `FunctionTracer`, and returns the outputs for its arguments.
     resident : sequence of bool
-        For each argument, whether it is likely to be the same array in every call.
+        For each argument, whether it is probably the same array in every call.
     options : PlanOptions, optional
-        Options for the function's plans: how they merge launches, and how much memory they may take.
+        Options for the function's plans, such as how much memory they may take.
     updates : mapping, optional
-        Maps the number of an output to the position of the input whose next value it is.
+        Maps an output's number to the position of the input that the output updates.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class TracedFunction:
 
     @property
     def traced_calls(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], TracedCall]]:
-        """The traced calls so far, each with the shapes of its arguments."""
+        """The traced calls, each with the shapes of its arguments."""
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs for the given arguments, as `run`; only for functions without updates."""
+        """Return the outputs for the given arguments, for functions without updates."""
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in the cells; next values are stored in the cells, and returned as None.
+        """Return the outputs for the arguments in the cells; store next values there, and return None for them.
 
-        Arguments are NumPy arrays of the declared dtypes, values on the device, and other values.
+        Arguments are NumPy arrays of the declared dtypes, device values, or other values.
         """
         with self.context.turn():
             return defer_sigint(self._run, cells) if self._updates else self._run(cells)
@@ -90,7 +90,7 @@ class TracedFunction:
             return self.run(cells)
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Begin a call; return its outputs (possibly not computed yet), and the events that they wait for."""
+        """Begin a call; return its outputs, which may not be computed yet, and the events to wait for."""
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None or traced.needs_host or traced.conditions is not None or traced.context.runs_in_caller:

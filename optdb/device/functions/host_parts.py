@@ -21,19 +21,19 @@ from optdb.runtime.context import Context
 
 
 class HostValue:
-    """A host value that is not an array, identified by the number of its cell."""
+    """A host value that is not an array, with its cell's number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 Value = Tensor | HostValue
-#: Runs on the host: returns results for values that it does not modify. Reports print its `str`.
+#: Maps values to results on the host, without modifying the values. Reports print its `str`.
 HostWork = Callable[[list[Any]], Sequence[Any]]
 
 
 class Mismatch(Exception):
-    """A value in a call differs from the one that the trace read."""
+    """Raised if a value in a call differs from the value that the trace read."""
 
 
 @dataclass(eq=False)
@@ -46,15 +46,15 @@ class Download:
 
 @dataclass(eq=False)
 class HostComputation:
-    """A host computation within a device function; its results are sent to the device, or stored in host cells."""
+    """A host computation within a device function, with results on the device or in host cells."""
 
     work: HostWork
-    #: The source of each input: the number of a host cell, a constant array, or a download.
+    #: The source of each input: a host cell's number, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: The target of each output: the number of a host cell, or a buffer, the mailbox that fills it, and the shape.
+    #: The target of each output: a host cell's number; or a buffer, the mailbox that fills it, and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
-    #: Total host compute time over all calls, in seconds, excluding waits for the device.
+    #: The host time in all calls, in seconds, without waits for the device.
     total_s: float = 0.0
 
     def values(self) -> list[Any]:
@@ -100,7 +100,7 @@ class HostComputation:
 
     @property
     def moved_nbytes(self) -> int:
-        """Number of bytes that each call transfers to the host and back."""
+        """The number of bytes that each call transfers to the host and back."""
         down = sum(x.stored.nbytes for x in self.inputs if isinstance(x, Download))
         return down + sum(x[1].host.nbytes for x in self.outputs if not isinstance(x, int))
 
@@ -121,7 +121,7 @@ class ValueGuard:
 
 @dataclass(eq=False)
 class Conditions:
-    """Conditions that must hold before a call updates any input."""
+    """Conditions that must hold before a call updates an input."""
 
     values: PairedBuffer
     errors: Sequence[Callable[[], Exception]]
@@ -134,13 +134,13 @@ class Conditions:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of the first condition that does not hold; the values are on the host."""
+        """Raise the error of the first condition that does not hold; the values must be on the host."""
         if not self.values.host.all():
             raise self.errors[int(np.argmin(self.values.host))]()
 
 
 def fetch(context: Context, downloads: Sequence[Download]) -> None:
-    """Copy tensors to the host, and wait until they arrive."""
+    """Copy tensors to the host, and wait for them."""
     for download in downloads:
         download.mailbox.request()
     if downloads:

@@ -1,4 +1,4 @@
-"""Buffers that transfer the arrays of a call between host and device, unless both share memory."""
+"""Buffers for a call's arrays on host and device, which transfer them unless both share memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from optdb.runtime.library import cl
 
 
 def is_same_memory(context: Context) -> bool:
-    """Return whether a device's paired buffers share memory with their host arrays."""
+    """Return whether paired buffers on a device share memory with their host arrays."""
     profile = context.profile
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
 
 
 class PairedBuffer:
-    """A one-dimensional array on the device, and its values on the host."""
+    """A one-dimensional array on the device, with its values on the host."""
 
     def __init__(self, context: Context, size: int, dtype: str) -> None:
         self._queue = context.queue
@@ -37,12 +37,12 @@ class PairedBuffer:
         self._event: Any = None
 
     def holds(self, value: HostArray) -> bool:
-        """Return whether an array is bitwise equal to the values sent last."""
+        """Return whether an array is bitwise equal to the last sent values."""
         bits = np.ascontiguousarray(value, self.host.dtype).reshape(-1).view(np.uint8)
         return np.array_equal(self.host.view(np.uint8), bits)
 
     def send(self, value: HostArray) -> None:
-        """Send values to the device, which must not be using the buffer. The caller may modify them afterwards."""
+        """Send values to the device, which must not be using the buffer. The caller may then modify them."""
         if self._event is not None:
             self._event.wait()
         self.host.reshape(value.shape)[...] = value
@@ -57,7 +57,7 @@ class PairedBuffer:
         return cl.enqueue_copy(self._queue, self.array.base_data, own, is_blocking=False)
 
     def request(self) -> None:
-        """Enqueue a transfer of the device's values to the host; the values are there once the queue is finished."""
+        """Enqueue a transfer of the device's values to the host."""
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
@@ -65,14 +65,14 @@ class PairedBuffer:
         return self.host.reshape(shape).copy()
 
     def enqueue_take(self, out: HostArray) -> Any:
-        """Enqueue a copy of the device's values into a host array; return an event, if any."""
+        """Enqueue a copy of the device's values to a host array; return its event, if any."""
         if not self.host.size:
             return None
         return cl.enqueue_copy(self._queue, out, self.array.base_data, is_blocking=False)
 
 
 class Resident:
-    """A host array that stays on the device from call to call; if memory is not shared, a new array is copied."""
+    """A host array that stays on the device between calls; if memory is not shared, only a new array is copied."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -81,12 +81,12 @@ class Resident:
 
     @property
     def array(self) -> Array:
-        """The one-dimensional array on the device, once it has been sent."""
+        """The one-dimensional array on the device; it must have been sent."""
         assert self._array is not None, "an argument is sent before it is used"
         return self._array
 
     def holds(self, value: HostArray) -> bool:
-        """Return whether the device holds the current content of an array."""
+        """Return whether the device has the current content of an array."""
         return value is self._source
 
     def send(self, value: HostArray) -> None:
@@ -95,14 +95,14 @@ class Resident:
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
             self._array = from_host(self._context, flat)
-            # Without a buffer in host memory, later changes to the array would go unnoticed.
+            # Without a buffer in host memory, the device would miss later changes of the array.
             self._source = None if self._context.profile.shares_host_memory else value
             return
         self._array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
 
 
-#: The contexts of calls that nothing has waited for yet.
+#: The contexts of calls that nothing has waited for.
 _AT_WORK: set[Context] = set()
 
 
@@ -112,7 +112,7 @@ def begin_work(context: Context) -> None:
 
 
 def may_be_in_use(context: Context) -> bool:
-    """Return whether the device may still be using values of earlier calls."""
+    """Return whether the device may be using values of earlier calls."""
     return context in _AT_WORK
 
 

@@ -1,7 +1,7 @@
 """Values of shared variables that stay on a device between calls.
 
-A :class:`PlacedValue` holds the value on the device, and the host's cell has a stand-in for it. On a device that shares
-host memory, the stand-in is a NumPy array over the device's memory. On other devices, and while a call may be running,
+A :class:`PlacedValue` holds the value on the device, and the host's cell contains a proxy. On a device that shares the
+host's memory, the proxy is a NumPy array over the device's memory. On other devices, and while a call may be running,
 it is a :class:`ValueOnDevice`, which fetches the value when the host needs it.
 """
 
@@ -30,12 +30,12 @@ from optdb.runtime.host_buffers import pays_zero_copy
 #: A one-element list in which a host keeps a value.
 Cell = list[Any]
 
-#: Maps the `id` of a NumPy stand-in to its shared value.
+#: Maps the `id` of a NumPy proxy to its shared value.
 _BY_VIEW: weakref.WeakValueDictionary[int, PlacedValue] = weakref.WeakValueDictionary()
 
 
 class PlacedValue:
-    """The value of a shared variable on a device, for a host's cell; the initial value sets its shape and dtype."""
+    """The value of a shared variable on a device; the initial value sets its shape and dtype."""
 
     def __init__(self, context: Context, cell: Cell, value: Any) -> None:
         self.context = context
@@ -43,7 +43,7 @@ class PlacedValue:
         self.shape: tuple[int, ...] = value.shape
         self.dtype = np.dtype(value.dtype)
         self._memory = PairedBuffer(context, math.prod(self.shape), self.dtype.name)
-        #: The value as a NumPy array, on devices that share host memory.
+        #: The value as a NumPy array, on devices that share the host's memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
         self._proxy: weakref.ref[ValueOnDevice] | None = None
         if self.view is not None:
@@ -55,7 +55,7 @@ class PlacedValue:
         return self._memory.array
 
     def is_in(self, cell: Cell) -> bool:
-        """Return whether a cell holds the stand-in for this value."""
+        """Return whether a cell contains this value's proxy."""
         value = cell[0]
         is_here = value is self.view if type(value) is np.ndarray else self._is_proxy(value)
         return is_here and cell is self.cell
@@ -64,13 +64,13 @@ class PlacedValue:
         self._memory.send(np.asarray(value))
 
     def proxy(self, is_done: bool) -> HostArray | ValueOnDevice:
-        """Return the stand-in to store in the cell; `is_done` means that no call on the device is using the value."""
+        """Return the proxy for the cell; `is_done` says that no call is using the value."""
         if is_done and self.view is not None:
             return self.view
         known = None if self._proxy is None else self._proxy()
         if known is None:
             known = ValueOnDevice(self)
-            # The stand-in keeps the value alive, not vice versa.
+            # The proxy keeps the value alive, not vice versa.
             self._proxy = weakref.ref(known)
         return known
 
@@ -82,7 +82,7 @@ class PlacedValue:
             return self._memory.take(self.shape)
 
     def fetch(self) -> HostArray:
-        """Wait for the value, put it into the cell as a NumPy array that the host may modify, and return the array."""
+        """Wait for the value, replace the proxy by a NumPy array that the host may modify, and return the array."""
         if self.view is None:
             value = self.copied()
         else:
@@ -93,7 +93,7 @@ class PlacedValue:
         return value
 
     def may_hold(self, cell: Cell, value: Any) -> bool:
-        """Return whether the cell's new value fits into this memory and nothing else refers to the old value."""
+        """Return whether the cell's new value fits into this memory, and nothing else refers to the old value."""
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
@@ -108,7 +108,7 @@ class PlacedValue:
 
 
 class ValueOnDevice:
-    """Stand-in for a shared variable's value on the device. Copying or pickling it gives a NumPy array."""
+    """A proxy for a shared variable's value on the device. Copying or pickling it returns a NumPy array."""
 
     def __init__(self, shared: PlacedValue) -> None:
         self.shared = shared
@@ -137,13 +137,13 @@ def is_array(value: Any) -> bool:
 
 
 def fetched(cell: Cell) -> Any:
-    """Return the value in a cell, fetching it from the device if necessary."""
+    """Return the value in a cell; fetch it from the device if necessary."""
     value = cell[0]
     return value.shared.fetch() if isinstance(value, ValueOnDevice) else value
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return the shared value behind a stand-in if it is in the context; otherwise None."""
+    """Return the shared value of a proxy if it is in the context, else None."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 
@@ -156,7 +156,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Move a cell's value to the device if necessary; return its array if the array is new, else None."""
+        """Move a cell's value to the device if necessary; return its array if that is new, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -172,17 +172,17 @@ class UpdatedArgument:
 
 
 class SharedArgument:
-    """An argument that rarely changes between calls: a shared variable that other functions update."""
+    """An argument that rarely changes between calls, such as a shared variable that other functions update."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._shared: PlacedValue | None = None
         self._own: PairedBuffer | Resident | None = None
-        #: The last call's value, if passing it again requires no work.
+        #: The last call's value, if passing it again needs no work.
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Move a value to the device if necessary; return its array if the array is new, else None."""
+        """Move a value to the device if necessary; return its array if that is new, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None
@@ -197,7 +197,7 @@ class SharedArgument:
             is_large = pays_zero_copy(value.nbytes)
             own = Resident(self._context) if is_large else PairedBuffer(self._context, value.size, value.dtype.name)
             self._own = own
-        # Small values are sent in each call, unless the host would have to wait.
+        # Send small values in each call, unless the host would have to wait.
         if not is_new and (isinstance(own, Resident) or may_be_in_use(self._context)) and own.holds(value):
             return None
         finish_work(self._context)

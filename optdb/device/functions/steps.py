@@ -1,4 +1,4 @@
-"""The compiled steps of a schedule, and the arrays of the buffers that they read and write."""
+"""The compiled steps of a schedule, and the arrays of their buffers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optdb.runtime.device_profiles import DeviceProfile
 
 
 class FunctionMemory:
-    """A function's values in one-element cells: the arrays of buffers that are bound or written, and other values."""
+    """A function's values in cells: the arrays of buffers that are bound or written, and other values."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -34,7 +34,7 @@ class FunctionMemory:
         self.cells.setdefault(buffer, [None])[0] = array
 
     def whole(self, buffer: Buffer) -> Array:
-        """Return the one-dimensional array of a buffer; allocate it if there is none."""
+        """Return the one-dimensional array of a buffer; allocate it on first use."""
         cell = self.cells.setdefault(buffer, [None])
         if cell[0] is None:
             bound = self.bound.get(buffer)
@@ -65,13 +65,13 @@ class FunctionMemory:
 
 
 class CompiledStep:
-    """A step that is ready to run, with the buffers that it uses and writes."""
+    """A step that is ready to run, with the buffers that it reads and writes."""
 
     buffers: list[Buffer]
     written: list[Buffer]
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with a written buffer; a step may read elements after writing."""
+        """Return the buffers that may share memory with a written buffer."""
         return set()
 
     def run(self, memory: FunctionMemory) -> None:
@@ -134,7 +134,7 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
 
 
 class CompiledIteration(CompiledStep):
-    """A loop that is ready to run: each step runs the body on that step's rows."""
+    """A loop that is ready to run; each step runs the body on the step's rows."""
 
     def __init__(self, node: ScheduledIteration, body: Sequence[CompiledStep]) -> None:
         self.node = node
@@ -176,7 +176,7 @@ class CompiledRepetition(CompiledStep):
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return the part of a one-dimensional array that begins at an element; kernels take the part's offset."""
+    """Return the part of a one-dimensional array that begins at an element."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
@@ -184,7 +184,7 @@ def _from(whole: Array, first: int) -> DeviceArray:
 def compiled_steps(
     steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
 ) -> list[CompiledStep]:
-    """Return the steps of a schedule, compiled in one program, and upload the schedule's constants."""
+    """Compile the steps of a schedule in one program, and upload the schedule's constants."""
     for buffer, value in constants.items():
         if buffer not in memory.bound:
             memory.bind(buffer, from_host(memory.context, value, constant=True))
@@ -211,7 +211,7 @@ def _compiled(steps: Iterable[Step], context: Context) -> list[CompiledStep]:
 
 
 def _repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops | None:
-    """Return a loop as one kernel if a single CPU work item would compute each part of a step anyway; else None."""
+    """Return a loop as one kernel if a single CPU work item computes each part of a step anyway, else None."""
     if not profile.runs_items_serially or not node.body:
         return None
     parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []
@@ -231,7 +231,7 @@ def _repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
-    """Return the plan node for a step that reads and writes buffers of `memory`."""
+    """Return the plan node for a step on buffers of `memory`."""
     written = set(step.written)
     return Node(
         step,

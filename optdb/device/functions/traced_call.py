@@ -1,4 +1,4 @@
-"""Calls with the input shapes of one traced call; plans record and repeat them."""
+"""Runs calls with the input shapes of one traced call, by plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optdb.runtime.timing import RunAhead
 
 @dataclass(eq=False)
 class TracedCall:
-    """Runs the calls that have the shapes of one traced call."""
+    """Runs the calls with the shapes of one traced call."""
 
     context: Context
     memory: FunctionMemory
@@ -39,13 +39,13 @@ class TracedCall:
     #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: For each output: a mailbox with a shape, the number of a host cell, or a constant value. None for next values.
+    #: For each output, a mailbox with a shape, a host cell's number, or a constant; None for next values.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
-    #: Maps an argument's position to the buffer of its next value, if that replaces the value on the device.
+    #: Maps an argument's position to the buffer of its next value, if that can replace the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: Next values that cannot replace the value on the device, such as those of new lengths, in the form of `outputs`.
+    #: Other next values, such as those with new lengths, in the form of `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
-    #: Conditions that are checked with the results, if there are no updates.
+    #: Conditions that are checked with the results if there are no updates.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class TracedCall:
                 self.on_host.append(position)
             else:
                 cells[position][0] = None
-        # Host results are recomputed in every call, and so are values that several steps write.
+        # Host results, and values that several steps write, are recomputed in every call.
         shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
         updates: dict[ValueId, ValueId] = {self.buffers[n]: following for n, following in self.updates.items()}
         linked = LinkedFunction(
@@ -94,7 +94,7 @@ class TracedCall:
             self._machine = PlannedMachine(linked)
 
     def send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Transfer a call's arguments to the device; return the events of the copies if the device is busy."""
+        """Transfer a call's arguments to the device; if it is busy, return the events of the copies."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
@@ -116,7 +116,7 @@ class TracedCall:
         return self._machine
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
-        """Run a call; raise Mismatch if a value differs from the value in the traced call."""
+        """Run a call; raise Mismatch if a value differs from that in the traced call."""
         finish_work(self.context)
         self.send(cells)
         if self._machine is None:
@@ -142,7 +142,7 @@ class TracedCall:
         return results
 
     def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
-        """Store stand-ins for the updated device values in the cells; the device may still be computing the values."""
+        """Store proxies of updated device values in the cells; the device may still be computing the values."""
         for position in self.updates:
             argument = self.shared[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
@@ -170,7 +170,7 @@ class TracedCall:
 
     @property
     def needs_host(self) -> bool:
-        """Whether the host does more in each call than passing arguments and results."""
+        """Whether the host does more in each call than pass arguments and results."""
         return self._machine is None or bool(self.next_values) or len(self.device_steps) < len(self.nodes)
 
     def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
@@ -180,7 +180,7 @@ class TracedCall:
         try:
             self.machine.repeat(times, RunAhead(self.context.queue))
         finally:
-            # After an interrupt, the inputs hold the values after the last complete step.
+            # After an interrupt, the inputs have their values after the last complete step.
             results = without_sigint(self.end, cells)
         return results
 

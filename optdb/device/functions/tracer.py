@@ -34,7 +34,7 @@ from optdb.runtime.context import Context
 
 
 class Retrace(Exception):
-    """A trace has found a fact that it needed earlier, so it must start again."""
+    """Raised if a trace finds a fact that it needed earlier, so that it must start again."""
 
 
 class TooMuchWork(Exception):
@@ -72,7 +72,7 @@ class FunctionTracer:
         self._errors: list[Callable[[], Exception]] = []
         #: The shapes of the arguments before the call updates them.
         self.shapes = shapes_of(cells)
-        #: Maps a tensor computed on the host to the buffer pair that holds it.
+        #: Maps a tensor computed on the host to its buffer pair.
         self._from_host: dict[Tensor, PairedBuffer] = {}
         #: The arguments: tensors for arrays, host values for others.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
@@ -98,13 +98,13 @@ class FunctionTracer:
         return tensor
 
     def argument_value(self, position: int) -> HostArray:
-        """Return the value of an argument; the traced call is then valid only for calls with this value."""
+        """Return the value of an argument; the traced call is then valid only for this value."""
         value = np.asarray(self._args[position])
         self.traced.values[position] = value.tobytes()
         return value
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return the value of a tensor; the traced call is then valid only for calls with this value."""
+        """Return the value of a tensor; the traced call is then valid only for this value."""
         if isinstance(tensor, Constant):
             return tensor.value
         for position, argument in enumerate(self.arguments):
@@ -123,7 +123,7 @@ class FunctionTracer:
         self.traced.nodes.append(Node(check, [buffer], [token], check.run))
 
     def host_value(self, value: HostValue) -> Any:
-        """Return the value that a host value has in the traced call; it may differ in later calls."""
+        """Return a host value in the traced call; it may differ in later calls."""
         return self._memory.cells[value.number][0]
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
@@ -191,7 +191,7 @@ class FunctionTracer:
         return mailbox, output.shape
 
     def _update(self, position: int, following: Value) -> None:
-        """Store a next value, on the device if its shape equals that of the current value."""
+        """Store a next value, on the device if it has the shape of the current value."""
         present = self.arguments[position]
         if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
             self.traced.next_values[position] = self._returned(following)

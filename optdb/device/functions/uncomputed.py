@@ -1,4 +1,4 @@
-"""Traces a function call without executing it, to export its commands to a file."""
+"""Traces a function call without executing it, for an export."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
 
 class UncomputedTracer:
-    """Replaces a `FunctionTracer` in a trace; raises `Untraceable` for anything that needs computed values.
+    """Replaces a `FunctionTracer` for exports; raises `Untraceable` for anything that needs computed values.
 
-    `arrays` stand for the arguments; `held` has the positions of arguments that are shared variables.
+    `arrays` are the arguments; `held` are the positions of arguments that are shared variables.
     """
 
-    #: A file has no host steps.
+    #: Files have no host steps.
     has_host = False
 
     def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
@@ -86,10 +86,10 @@ class UncomputedTracer:
 def uncomputed(
     trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
 ) -> Iterator[LinkedFunction]:
-    """Yield a linked function with a single node, which traces the whole function and enqueues its commands.
+    """Yield a linked function with one node, which traces the whole function and enqueues its commands.
 
-    Inputs and outputs are identified by their positions: `held` are the inputs that are shared variables, and `updates`
-    maps an input to the output that is its next value.
+    Positions identify inputs and outputs: `held` are the inputs that are shared variables, and `updates` maps an input
+    to the output that is its next value.
     """
     arguments = [("input", position) for position in range(inputs)]
     results = [("output", position) for position in range(outputs)]

@@ -1,1 +1,1 @@
-"""The pass that merges small launches, with back ends for processors, GPUs and copies."""
+"""Merges small launches, with back ends for processors, GPUs and copies."""

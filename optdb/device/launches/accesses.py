@@ -1,4 +1,4 @@
-"""The byte ranges that the commands of a plan read and write, for passes that reorder commands (``dependencies``)."""
+"""The byte ranges that a plan's commands read and write, for passes that reorder commands (``dependencies``)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class CommandAccesses:
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: Maps the `id` of a bound command to the recorded command, the bound command, and memory that is only read.
+        #: Maps the `id` of a bound command to the recorded command, the bound command, and its read-only memory.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 
     def note(self, recorded: Iterable[Command], bound: Iterable[Any], read: Collection[Memory]) -> None:
-        """Add a node's commands, in recorded and in bound form, and the memory blocks that the node only reads."""
+        """Add a node's recorded and bound commands, and the memory blocks that it only reads."""
         for command, bound_command in zip(recorded, bound, strict=True):
             self._commands[id(bound_command)] = command, bound_command, read
 
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
-        """Return the byte ranges that a bound command uses: for each kernel argument, its whole memory block."""
+        """Return the byte ranges of a bound command: for each kernel argument, its whole memory block."""
         if isinstance(bound, EnqueueCopy):
             return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
@@ -49,7 +49,7 @@ class CommandAccesses:
 
 
 def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
-    """Return the byte ranges that a copy writes and reads; `roots` caches the root buffer of each sub-buffer."""
+    """Return the byte ranges of a copy; `roots` caches the root buffers of sub-buffers."""
     ends = (copy.target, copy.target_offset, True), (copy.source, copy.source_offset, False)
     return [_range_in(roots, buffer, start, copy.nbytes, is_written) for buffer, start, is_written in ends]
 

@@ -1,7 +1,8 @@
-"""Builds the programs for merged launches, in a child process if calls must not wait for the build.
+"""Builds the programs for merged launches, if necessary in a child process.
 
-A thread that wrote and compiled a program would hold the GIL or the driver's lock for seconds. So a child process runs
-this module: it writes and compiles the program, and launches the kernel once. The parent then loads the binary.
+A thread that writes and compiles a program would hold the GIL or the driver's lock for seconds. If calls must not wait,
+a child process therefore runs this module: it writes and compiles the program, and launches the kernel once. The parent
+then loads the binary.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 _CHILD = "optdb.device.launches.building"
 _CHILD_TIMEOUT_S = 600.0
-#: Marks the start of the child's reply, a line of JSON and the source: drivers may write to the same stream.
+#: Marks the start of the child's reply (a line of JSON and the source), because drivers may write to the same stream.
 _REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
@@ -72,7 +73,7 @@ class ProgramDescription:
             "attribute": self.attribute,
             "options": self.options,
         }
-        # The source texts are long, so encode them one by one to let other threads run in between.
+        # Encode the long source texts one by one, so that other threads can run.
         codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
         return f'{{"units": [{codes}], {json.dumps(values)[1:]}'
 
@@ -89,7 +90,7 @@ class ProgramDescription:
         )
 
     def was_built(self, context: Context) -> bool:
-        """Return whether an earlier process has built the program, so that its binary is probably on disk."""
+        """Return whether an earlier process has built the program; its binary is then probably on disk."""
         folder = binaries.for_device(context.device)
         return folder is not None and folder.has(self._key(context))
 
@@ -105,7 +106,7 @@ class ProgramDescription:
 def build(
     context: Context, description: ProgramDescription, written: Written | None = None
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
-    """Build a program or load it; return it with the case number of each kernel. Raise BuildError if that fails."""
+    """Build or load a program; return it with each kernel's case number. Raise BuildError if that fails."""
     source, cases = description.written() if written is None else written
     program = make(context, source, description.options, name="the program of merged launches")
     if description.kernel != PERSISTENT:
@@ -131,7 +132,7 @@ def build_in_child(context: Context, description: ProgramDescription) -> tuple[c
 
 
 def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
-    """Launch a persistent kernel with no phases, in a separate queue: drivers load a kernel at its first launch."""
+    """Launch a persistent kernel without phases, because drivers load a kernel at its first launch."""
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
     kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))
@@ -140,7 +141,7 @@ def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
 
 
 def _built_in_child(context: Context, description: ProgramDescription) -> Written | None:
-    """Have a child process write, build and launch a program; return the program, or None if the child failed."""
+    """Write, build and launch a program in a child process; return the program, or None if the child failed."""
     kept = binaries.current()
     try:
         child = subprocess.run(
@@ -177,7 +178,7 @@ def logged(activity: str) -> Iterator[None]:
 
 
 def _run_as_child() -> None:
-    """Build the program that standard input describes as JSON, and write its case numbers and source.
+    """Build the program described by the JSON on standard input, and write its case numbers and source.
 
     The arguments are the device, the folder of built programs, and the folder's maximum size in megabytes.
     """
@@ -186,10 +187,10 @@ def _run_as_child() -> None:
     context = Context(spec)
     description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
     written = source, cases = description.written()
-    # The second build loads the binary of the first build, as the parent process will.
+    # The second build loads the first one's binary, as the parent process will.
     for _ in range(2):
         program, _ = build(context, description, written)
-    # The parent process queries addresses next, so the driver must have cached that kernel.
+    # The parent process queries addresses next, so make the driver cache this kernel.
     addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
     listed = [(number[unit], name, case) for (unit, name), case in cases.items()]

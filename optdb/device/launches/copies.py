@@ -1,6 +1,6 @@
 """Merges small copies of next values into one launch of *scattered* tiles (``programs``).
 
-A training step ends with one copy per parameter; the device executes most of them faster than the driver enqueues them.
+A training step ends with one copy per parameter, most of which run in less time than the driver needs to enqueue them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.dependencies import phases_of
 from optdb.runtime.library import cl
 
-#: Maximum size in bytes of a merged copy; larger copies use the driver's copy command.
+#: The maximum size in bytes of a merged copy; larger copies use the driver's command.
 _MAX_NBYTES = 1 << 18
 _MIN_COPIES = 4
 #: Work-group size for each device kind.
@@ -47,7 +47,7 @@ def copies_course(context: Context, commands: CommandList, setting: str) -> Cour
 
 
 def calls_until_gathering(context: Context, commands: Sequence[Command], setting: str) -> float:
-    """Return the number of calls after which merging copies pays off; infinity if it never does."""
+    """Return the number of calls after which merging copies pays off, or infinity."""
     quirks = context.profile.quirks
     if setting == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf
@@ -58,7 +58,7 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], setting
 
 
 def build_early(context: Context) -> None:
-    """Build the program for merged copies in advance, on devices that will need it, so that no call waits."""
+    """Build the program for merged copies in advance on devices that need it, so that no call waits."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 
@@ -71,13 +71,13 @@ def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in order, each with a flag: whether it has enough independent copies for one launch."""
+    """Yield runs of commands in order, with a flag: whether the run has enough independent copies for a launch."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)
         ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
         while block:
-            # A run ends before the first copy that depends on one of its copies.
+            # A run ends before a copy that depends on one of its copies.
             independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
             length = sum(1 for _ in independent) if is_copy else len(block)
             yield block[:length], is_copy and length >= _MIN_COPIES

@@ -1,7 +1,7 @@
 """Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
-An entry begins with its case number. In the entry of a launch, the number of work items, the group size and the number
-of groups follow, and then the arguments, aligned to their sizes. A buffer is passed as its address.
+An entry begins with its case number. In a launch's entry, the number of work items, the group size, the number of
+groups and the arguments follow, aligned to their sizes. A buffer is passed as its address.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from optdb.runtime.library import cl
 
 #: The case numbers for copies, for fills, and for the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
-#: Tile size of copies and fills, in bytes.
+#: The tile size of copies and fills, in bytes.
 PIECE_NBYTES = 1 << 14
-#: Maximum length of a fill's pattern, in bytes.
+#: The maximum length of a fill's pattern, in bytes.
 MAX_PATTERN_NBYTES = 16
-#: Name of the kernel, present in every program, that writes a buffer's address.
+#: The name of the kernel in every program that writes a buffer's address.
 ADDRESS = "optdb_address"
-#: Alignment of table entries, in words.
+#: The alignment of table entries, in words.
 _ALIGNED_WORDS = 16
 
 
 def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]:
-    """Return the entry of a bound launch, copy or fill, for a kernel's case number and the addresses of buffers."""
+    """Return the entry of a bound launch, copy or fill, for a case number and the addresses of buffers."""
     match command:
         case EnqueueKernel():
-            # Without a group size, the driver would choose one; a table entry uses groups of one item.
+            # Without a group size, which the driver would choose, an entry uses groups of one item.
             group = command.local_size or (1,) * len(command.global_size)
             groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
             return launch_entry(case, group, groups, command.args, addresses)
@@ -70,7 +70,7 @@ def _content(argument: Any, addresses: Mapping[int, int]) -> bytes:
 
 
 def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostArray, list[int]]:
-    """Concatenate entries; return one array, with `padding` words at its end, and the start of each entry."""
+    """Concatenate entries; return the array, with `padding` words at its end, and the start of each entry."""
     words: list[int] = []
     starts = []
     for entry in unhurried(entries):
@@ -86,7 +86,7 @@ def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
 
 
 def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Map buffer handles to addresses, on a device whose buffers never move; do not wait for the context's queue."""
+    """Map buffer handles to addresses, without waiting for the context's queue; buffers must not move."""
     if not buffers:
         return {}
     addresses = np.zeros(len(buffers), np.uint64)

@@ -1,7 +1,7 @@
-"""Replaces a plan's commands by fewer launches when that pays off (:class:`LaunchMerging`).
+"""Replaces a plan's commands by fewer launches if that pays off (:class:`LaunchMerging`).
 
-A generator called a *course* decides which commands are merged, and when. It yields a :class:`Pause` to let calls
-continue in the meantime, and finally returns the merged commands.
+A generator, the *course*, decides which commands are merged, and when. It yields a :class:`Pause` to let calls continue
+meanwhile, and finally returns the merged commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Segments = Sequence[CommandList]
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """A wait that a course requests: its condition, and the commands to enqueue in the meantime."""
+    """A wait requested by a course: its condition, and the commands to enqueue meanwhile."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Total number of the plan's calls before the course continues.
@@ -29,12 +29,12 @@ class Pause:
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
 
 
-#: Decides which commands are merged; returns the final segments, or None to leave them unchanged.
+#: A generator that decides which commands are merged; returns the final segments, or None for no change.
 Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Applies a course's decisions to the launches of a plan; the course runs immediately up to its first pause."""
+    """Applies a course's decisions to a plan's launches; the course runs up to its first pause at once."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -47,7 +47,7 @@ class LaunchMerging:
         return self._pause is None
 
     def next(self) -> Segments | None:
-        """Return the segments to enqueue from the next call on; None if unchanged."""
+        """Return the segments for the next calls; None if unchanged."""
         self._calls += 1
         pause = self._pause
         if pause is None or self._calls <= pause.calls or not pause.is_ready():
@@ -59,7 +59,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Note that `times` calls need no Python; return whether another call must run in Python first."""
+        """Note that `times` calls need no Python; return whether a call must run in Python first."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False
@@ -79,7 +79,7 @@ class LaunchMerging:
 
 
 def in_thread(work: Callable[[], Result]) -> Generator[Pause, None, Result | None]:
-    """Run `work` in a background thread without blocking calls; return its result, or None if the process exits."""
+    """Run `work` in a background thread while calls continue; return its result, or None if the process exits."""
     future = in_background(work, "optdb-merging")
     if future is None:
         return None

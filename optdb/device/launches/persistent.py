@@ -1,8 +1,9 @@
-"""Replaces a plan's commands by persistent launches: on a GPU, resident groups execute chains of small commands.
+"""Replaces a plan's commands by persistent launches, in which resident groups execute chains of small commands.
 
-Calls do not wait for merging unless the user forces it. The build starts once the saved launches would add up to a
-share of the compile time, or immediately if an earlier process has built the program. Then several configurations are
-timed (``runtime.timing``), and the fastest is kept. Commands may be moved past independent unmerged commands.
+Calls do not wait for merging unless the user forces it. The build starts when the launch time that merging would have
+saved reaches a share of the compile time, or at once if an earlier process has built the program. Then several
+configurations are timed (``runtime.timing``), and the fastest one is kept. Commands may move past independent, unmerged
+commands.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ __all__ = ["MAX_ROUNDS", "persistent_course"]
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of tiles per group for a configuration that merges only commands that leave compute units idle.
+#: The maximum number of tiles per group if only commands that leave compute units idle are merged.
 _MAX_ROUNDS_OF_SMALLEST = 1
-#: Number of calls before a thread looks for commands to merge; a function with fewer calls gains nothing.
+#: The number of calls before a thread looks for commands to merge.
 _CALLS_UNTIL_LOADED = 8
-#: The build starts when the saved launches add up to this share of the compile time; no call waits for the compiler.
+#: The share of the compile time that merging must have been able to save before the build starts.
 _BACKGROUND_SHARE = 0.25
 #: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
-#: Short runs gain little. The first configuration merges all commands that any other configuration merges.
+#: The first configuration merges all commands that the others merge.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Among configurations within 3 % of the fastest, choose the one with the fewest launches.
 _AS_QUICK = 1.03
 
-#: For each segment, its runs of commands, each with the handle of its queue, or with 0 if it is not merged.
+#: For each segment, its runs of commands, each with its queue's handle, or 0 if it is not merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
 def persistent_course(
     segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, setting: str
 ) -> Course:
-    """Merge commands of segments into persistent launches; `residencies` is keyed by the handles of queues.
+    """Merge commands into persistent launches; `residencies` has queue handles as keys.
 
-    If the flag's setting is 'auto', no call waits, and configurations are timed.
+    With the setting 'auto', no call waits, and configurations are timed.
     """
     merger = PersistentMerger(segments, residencies, accesses, is_timed=setting == "auto")
     if len(merger.mergeable) < MIN_COMMANDS:
@@ -93,20 +94,20 @@ class PersistentMerger:
         self._residencies = residencies
         self._accesses = accesses
         self._is_timed = is_timed
-        #: The commands that persistent launches can execute. Finding them also parses the kernels' bodies in advance.
+        #: The commands that persistent launches can execute.
         self.mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
         self._configurations: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
 
     def merged_at_once(self) -> Segments | None:
-        """Merge immediately; return the merged segments, or None if there is nothing to merge."""
+        """Merge at once; return the merged segments, or None if there is nothing to merge."""
         if self.find_commands() is None:
             return None
         self._build(in_child=False)
         return self._merged(self._configurations[0])
 
     def find_commands(self) -> int | None:
-        """Find commands to merge; return the number of calls after which a build pays off, or None if it never does."""
+        """Find commands to merge; return the number of calls after which a build pays off, or None."""
         with logged("finding launches to merge"):
             self._configurations = self._find_configurations()
             merged: dict[int, list[Any]] = {}
@@ -122,7 +123,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _find_configurations(self) -> list[_Runs]:
-        """Return the configurations; if several merge equally many commands, return only the first of these."""
+        """Return the configurations; of several that merge equally many commands, only the first."""
         found: dict[int, _Runs] = {}
         for most, least in _CONFIGURATIONS if self._is_timed else [(MAX_ROUNDS, MIN_COMMANDS)]:
             chosen = {
@@ -136,7 +137,7 @@ class PersistentMerger:
         return list(found.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in child processes; return the segments, first unmerged, then for each configuration."""
+        """Build the programs in child processes; return the segments, unmerged and for each configuration."""
         self._build(in_child=True)
         if not any(program.is_built for program in self._programs.values()):
             return None
@@ -179,7 +180,7 @@ def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
 def _runs(
     segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield runs of reordered commands, each with the handle of its queue, or with 0 if the run is not merged."""
+    """Yield runs of reordered commands, each with its queue's handle, or 0 if the run is not merged."""
 
     def key(command: Any) -> int:
         # The address of a rebindable operand is unknown.
@@ -192,7 +193,7 @@ def _runs(
         if not handle:
             yield block, 0
             continue
-        # Even stages hold the commands that keep launches of their own.
+        # Even stages contain the commands that keep their own launches.
         kinds = [_is_mergeable(command, residencies) for command in unhurried(block)]
         stages = stages_of(list(map(accesses, unhurried(block))), kinds)
         ordered = sorted(range(len(block)), key=stages.__getitem__)

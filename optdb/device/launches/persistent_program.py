@@ -33,12 +33,12 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: Number of polls after which a group stops waiting for the others: about ten seconds on a GPU.
+#: The number of polls after which a group stops waiting for others, about ten seconds on a GPU.
 _POLLS = 1 << 24
 
 
 class PersistentProgram:
-    """A program that runs the work groups of several kernels of one context."""
+    """A program that runs the work groups of several kernels in one context."""
 
     def __init__(self, resident: Residency, commands: Sequence[Any]) -> None:
         self._resident = resident
@@ -62,7 +62,7 @@ class PersistentProgram:
         return self._program is not None
 
     def build(self, in_child: bool) -> None:
-        """Build the program (with `in_child`, in a child process) or load it; raise BuildError if that fails."""
+        """Build or load the program, with `in_child` in a child process; raise BuildError if that fails."""
         context = self._resident.context
         program, self._cases = (build_in_child if in_child else build)(context, self._description)
         with logged("reading the addresses of buffers"):
@@ -70,7 +70,7 @@ class PersistentProgram:
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the commands that replace a run; unsupported commands keep their positions between merged launches."""
+        """Return the commands that replace a run; unsupported commands stay between merged launches."""
         result: list[Any] = []
         for supported, commands in itertools.groupby(run, self._supports):
             part = list(commands)
@@ -107,7 +107,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Return half-tile launches, by command number, for products whose phase would leave groups idle."""
+        """Map the numbers of products whose phase would leave groups idle to half-tile launches."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -134,7 +134,8 @@ class PersistentProgram:
     ) -> tuple[HostArray, list[int]]:
         """Return a run's tiles, phase by phase, and the bounds of each phase.
 
-        A tile is a number: its lower half is the start of the command's entry, and its upper half is the tile's index.
+        A tile is a number, whose lower half is the start of the command's entry, and whose upper half is the tile's
+        index.
         """
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
@@ -172,7 +173,7 @@ class PersistentProgram:
 
 
 def kernels_of(commands: Iterable[Any]) -> dict[KernelKey, int]:
-    """Return the smallest group size of each kernel that the commands launch, and of its half-tile variant, if any."""
+    """Return the smallest group size of each launched kernel and of its half-tile variant, if any."""
     kernels: dict[KernelKey, int] = {}
     for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):

@@ -1,8 +1,8 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
 A *tile* is the work that one group does at a time: a work item of the command for each item of the group, or a piece of
-a copy. The kernel calls the functions that ``bodies`` makes from kernels. A kernel whose items synchronize needs groups
-of the same size, or shares a group with others in *teams* that synchronize alone (``GridBarrier.has_teams``).
+a copy. The kernel calls functions that ``bodies`` makes from kernels. A kernel whose items synchronize needs groups of
+its own size, or runs in *teams* within a group, which synchronize separately (``GridBarrier.has_teams``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.codegen.source import filled, functions
 from optdb.device.launches.entries import ADDRESS, COPY, FILL, FIRST_CASE, PIECE_NBYTES
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
 
-#: Maximum number of 64-bit words in a persistent kernel's table entry.
+#: The maximum number of 64-bit words in a persistent kernel's table entry.
 ENTRY_WORDS = 128
 NOINLINE = "__attribute__((noinline)) "
 
@@ -33,7 +33,7 @@ _CODE = functions("kernels/launches.cl")
 
 
 def _id_in_loop(word: str, dim: int) -> str:
-    """Return the expression that replaces an id query if one work item loops over all items."""
+    """Return the expression for an id query if one work item loops over all items."""
     if word == "get_local_id":
         return "0"
     if word == "get_local_size":
@@ -42,7 +42,7 @@ def _id_in_loop(word: str, dim: int) -> str:
 
 
 def _id_in_group(word: str, dim: int) -> str:
-    """Return the expression that replaces an id query if work items are numbered group by group."""
+    """Return the expression for an id query if work items are numbered group by group."""
     below = "".join(f" / its_{{0}}{n}" for n in range(dim))
     group = f"(its_g{below.format('n')}" + (f" % its_n{dim})" if dim < 2 else ")")
     local = f"(its_l{below.format('s')}" + (f" % its_s{dim})" if dim < 2 else ")")
@@ -72,8 +72,8 @@ class Form:
     synchronizes: bool = False  #: Whether the merged kernels may contain barriers.
 
 
-#: The kernels of the three forms: one work item executes all commands in order; each group executes a tile, in any
-#: order; or resident groups divide the tiles of a *phase* of independent commands, and then meet at a grid barrier.
+#: The three forms: one work item executes all commands in order; each group executes one tile, in any order; resident
+#: groups divide the tiles of a *phase* of independent commands, and then meet at a grid barrier.
 SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
 _FORMS = {
     SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
@@ -91,8 +91,8 @@ def merged_program(
 ) -> tuple[str, dict[KernelKey, int]]:
     """Write a program that runs the work groups of several kernels in groups of `items` items.
 
-    Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
-    `kernels` maps each kernel to its launches' smallest group size; `attribute` is for functions without barriers.
+    Return the source, and a map from kernels to case numbers, without kernels that the form cannot run. `kernels` maps
+    each kernel to its launches' smallest group size; `attribute` is for functions without barriers.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}
@@ -102,7 +102,7 @@ def merged_program(
             by_unit.setdefault(unit, []).append(name)
     texts, lines, structs = [], [], []
     cases: dict[KernelKey, int] = {}
-    # This is sorted, so that the source is identical in every process.
+    # Sorted, so that the source is identical in every process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
@@ -171,7 +171,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
         "ATTRIBUTE": NOINLINE,
         "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
-        # Only kernels without barriers may skip items: at a barrier, all items of a group must arrive.
+        # Only kernels without barriers may skip items, because all items of a group must reach a barrier.
         "GUARD": "if (its_index >= (uint)its_list[1]) return;" if is_team or not kernel.synchronizes else "",
         "TAKEN": "\n".join(lines),
         "FUNCTION": kernel.function,

@@ -1,6 +1,6 @@
 """How a context runs persistent launches (`Residency`), and which commands they can execute.
 
-If groups can synchronize at a grid barrier, a launch has as many groups as the device can run concurrently. Otherwise a
+If groups can synchronize at a grid barrier, a launch has as many groups as the device runs concurrently. Otherwise, a
 single group does all the work, which is useful only for tests.
 """
 
@@ -21,15 +21,15 @@ from optdb.runtime.library import cl
 
 #: Work-group size for each device kind.
 _ITEMS = {"cpu": 1, "gpu": 256}
-#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own.
+#: The maximum number of tiles per group; a command with more tiles keeps its own launch.
 MAX_ROUNDS = 4
-#: Maximum number of tiles per group for products and for reductions. Their items synchronize, so they are faster if
-#: several groups share a compute unit, as in a launch of their own: on an H200, the sum of 3,200 rows of 10,000 columns
-#: takes 75 us instead of 130.
+#: The maximum number of tiles per group for products and for reductions. Their items synchronize, so they are faster if
+#: several groups share a compute unit, as in a separate launch: on an H200, the sum of 3,200 rows of 10,000 columns
+#: takes 75 us instead of 130 us.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
-#: Number of groups per launch if launches are split at grid barriers.
+#: The number of groups per launch if launches are split at grid barriers.
 _SPLIT_GROUPS = 3
 MIN_COMMANDS = 2
 #: The classes of commands that a persistent kernel can execute.
@@ -60,7 +60,7 @@ class Residency:
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return the maximum number of tiles for a merged command; with more, it keeps its own launch."""
+        """Return the maximum number of tiles for which a command is merged."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups
@@ -94,7 +94,7 @@ def residency(context: Context, setting: str) -> Residency | None:
 
 
 def is_decided(context: Context, setting: str) -> bool:
-    """Return whether `residency` would return without waiting; if not, start the trial in the background."""
+    """Return whether `residency` returns without waiting; if not, start the trial in the background."""
     profile = context.profile
     if setting != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
         return True

@@ -1,8 +1,9 @@
-"""Merges consecutive small launches of a plan into one launch whose single work item executes them in order.
+"""Merges consecutive small launches into one launch whose single work item executes them in order.
 
-A command is small if it has one work item, or if several cores save less time than a launch costs, as profiling events
-of a few calls measure. Compilation starts when the launch time that merging would have saved reaches the compile time,
-which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+A command is small if it has one work item, or if several cores save less time than a launch costs, according to
+profiling events of a few calls. Compilation starts when the launch time that merging would have saved reaches the
+compile time, which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
+Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from optdb.runtime.timing import seconds_of, timed_beside
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum size in bytes of a copy or fill that one work item executes.
+#: The maximum size in bytes of a copy or fill that one work item executes.
 _MAX_COPIED_BYTES = 1 << 15
-#: Maximum number of work items in a launch that is timed.
+#: The maximum number of work items in a timed launch.
 _MAX_WORK_ITEMS = 64
-#: Maximum length in bytes of a mergeable fill's pattern.
+#: The maximum length in bytes of a mergeable fill's pattern.
 _MAX_PATTERN_BYTES = 8
-#: Number of calls in which commands are timed; the minimum is used, since other programs cause noise.
+#: The number of calls in which commands are timed; the minimum counts, since other programs cause noise.
 PROBED_CALLS = 5
 
 
@@ -79,7 +80,7 @@ def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], setti
 
 
 def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
-    """Return the merged commands of each segment; segments stay unmerged if a program does not build."""
+    """Return the merged commands of each segment; a segment whose program does not build stays unmerged."""
     runs: dict[int, list[list[Any]]] = {}
     for run, merges in _runs(segments, is_small):
         if merges:
@@ -111,7 +112,7 @@ def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
 
 
 class SequenceProgram:
-    """A program that runs sequences of launches of one context's kernels; raises BuildError if it does not build."""
+    """A program that runs sequences of launches in one context; raises BuildError if it does not build."""
 
     def __init__(self, kernels: Sequence[KernelKey]) -> None:
         self._context = kernels[0][0].context
@@ -154,7 +155,7 @@ class Probe:
     @property
     def small(self) -> bool:
         """Whether running the command on one core adds less time than a launch costs."""
-        # This is an upper bound: if other cores start late, the first one does more than its share.
+        # An upper bound: if other cores start late, the first one does more than its share.
         profile = profile_of(self.timed.device)
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
@@ -175,7 +176,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands of one queue, all small or all not, each with a flag: whether the run can be merged."""
+    """Yield runs of commands in one queue, all small or all not small, with a flag: whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
@@ -194,7 +195,7 @@ def _is_single(command: Any) -> bool:
 
 def may_be_merged(command: Command) -> bool:
     """Return whether a command, recorded or bound, can be merged if it is small."""
-    # A table holds addresses, so a rebindable command cannot be merged.
+    # Tables hold addresses, so a rebindable command cannot be merged.
     if command.is_rebindable or not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload):
         return False
     quirks = profile_of(command.queue.device).quirks

@@ -1,10 +1,10 @@
-"""Runs functions on a device with plans; a plan repeats the commands of a recorded call without running Python.
+"""Runs functions on a device with plans, which repeat the commands of a recorded call without Python.
 
-A front end passes a :class:`LinkedFunction`; hashable objects of the front end identify its values.
-The shapes of the inputs and the buffers of the shared arrays select a plan (``machine``). If there is none, the nodes
-run one by one, and a recorder keeps the commands that they enqueue. The next call with the same key makes a ``plan``
-from the recording: it assigns buffers and sets kernel arguments once. From then on, a call only enqueues the commands
-of the plan's ``steps``. A next value is on the same side as its input, either host or device.
+A front end passes a :class:`LinkedFunction`, whose values are identified by hashable objects. The shapes of the inputs
+and the buffers of the shared arrays select a plan (``machine``). If there is none, the nodes run one by one, and a
+recorder keeps the commands that they enqueue. The next call with the same key makes a ``plan`` from the recording: it
+assigns buffers and sets kernel arguments once. Later calls only enqueue the commands of the plan's ``steps``. A next
+value is on the same side (host or device) as its input.
 """
 
 from optdb.device.plans.graph import Node, ValueId

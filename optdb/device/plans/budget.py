@@ -1,7 +1,7 @@
-"""Memory budget of a function on a device, and the error for a function that exceeds it.
+"""The memory budget of a function on a device.
 
-The memory of a function's values is counted, because some drivers grant any allocation, and fail once the memory is
-used. The count includes the function's inputs, but no other functions or processes.
+Some drivers grant any allocation and fail when the memory is used, so optdb counts the memory of a function's values.
+The count includes the function's inputs, but no other functions or processes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _INTERMEDIATE = "an intermediate value"
 
 
 def allowed(context: cl.Context, fraction: float) -> int:
-    """Return how many bytes a function may use: a fraction of the device's memory."""
+    """Return how many bytes a function may use."""
     return int(context.devices[0].global_mem_size * fraction)
 
 
 def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
-    """Return how many bytes the function's inputs and constants use in a context, counting each buffer once."""
+    """Return how many bytes a function's inputs and constants use in a context."""
     values = _arrays(linked, context, lambda var: var not in linked.producers)
     return sum({array.base_data.int_ptr: array.base_data.size for _, array in values}.values())
 
@@ -36,7 +36,7 @@ def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
 def _arrays(
     linked: LinkedFunction, context: cl.Context, wanted: Callable[[ValueId], bool]
 ) -> Iterator[tuple[ValueId, Array]]:
-    """Yield the `wanted` values that are currently arrays in the context, each with its array."""
+    """Yield the `wanted` values that are arrays in the context, with their arrays."""
     for var in filter(wanted, linked.cells):
         value = linked.value(var)
         if isinstance(value, Array) and value.base_data is not None and value.context == context:
@@ -44,18 +44,18 @@ def _arrays(
 
 
 class BudgetedRecorder(Recorder):
-    """Records a function whose inputs are in their cells, and raises when the function exceeds the budget."""
+    """A recorder that raises an error when the function exceeds the budget."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()
         self._linked = linked
         self._in_loop = False
         self._given: dict[cl.Context, int] = {}
-        #: Upper bound on the bytes that the function has allocated and still holds, by context.
+        #: An upper bound for the bytes that the function holds, by context.
         self._held_nbytes: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Record a new buffer and return its memory; raise if the function would exceed the device's budget."""
+        """Record a new buffer, and return its memory; raise an error if the function would exceed the budget."""
         memory = super().allocate(buffer, nbytes)
         context = memory.context
         if context not in self._given:
@@ -77,7 +77,7 @@ class BudgetedRecorder(Recorder):
         return self.segment()
 
     def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
-        """Map each memory block that is still held to its value, if any; the block `last` has just been allocated."""
+        """Map each held memory block to its value, if any; the block `last` has just been allocated."""
         # A loop's steps release the memory that they allocate.
         fresh = [last] if self._in_loop else self._segment.allocated
         held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
@@ -89,7 +89,7 @@ class BudgetedRecorder(Recorder):
 
 
 def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> Check:
-    """Return the check that `BufferAssignment` calls; it raises if a plan for these values exceeds the budget."""
+    """Return a check for `BufferAssignment`, which raises an error if a plan exceeds the budget."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(layouts.items())}
@@ -101,7 +101,7 @@ def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> C
 
 
 def _require(context: cl.Context, fraction: float, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> None:
-    """Raise MemoryError if the budget is exceeded; name the largest values and possible remedies."""
+    """Raise MemoryError if the budget is exceeded; name the largest values and remedies."""
     if nbytes + given <= allowed(context, fraction):
         return
     device = context.devices[0]

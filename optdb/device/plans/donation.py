@@ -1,8 +1,9 @@
-"""Liveness of a recorded call's values, and the next values that a plan computes in the buffers of the current values.
+"""Liveness of a recorded call's values, and buffer donation from current values to next values.
 
-A call updates a variable completely or not at all, so a next value is usually copied at the very end. It is *donated*
-the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all reads of the
-current value. The next value of a *scratch* variable, whose current value is never read, may be written at any time.
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. The current
+value's buffer is *donated* to the next value if that is written after all reads of the current value, in the *final*
+part of the plan, in which nothing raises. The next value of a *scratch* variable, whose current value is never read,
+may be written at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from optdb.runtime.library import cl
 
 
 def plan_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of a recording's memory blocks; a block is live throughout every node that uses it."""
+    """Return the liveness of a recording's memory blocks; a block is live throughout each node that uses it."""
     memories = recording.memories
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
@@ -29,7 +30,7 @@ def plan_liveness(recording: Recording) -> Liveness:
     ]
     inputs = set(recording.io.inputs.values())
     live = liveness(steps, memories(recording.linked.outputs), inputs, recording.kept_memories)
-    # Kernels that a foreign op launches may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
+    # Kernels of foreign ops may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
     foreign = [node for _, node in recording.path.steps if node.is_foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))
@@ -43,19 +44,19 @@ def provided_liveness(recording: Recording) -> Liveness:
 
 
 class Donation(NamedTuple):
-    """Next values that are computed in the buffers of the current values."""
+    """The next values that are computed in the current values' buffers."""
 
-    #: Maps a next value's memory block to the place where the value is computed: a buffer and an offset in bytes.
+    #: Maps a next value's memory block to a buffer and an offset in bytes.
     places: Mapping[Memory, tuple[cl.Buffer, int]]
     #: Index of the final part's first step; the number of steps if there is no final part.
     final: int
 
 
 def find_donation(recording: Recording, live: Liveness) -> Donation:
-    """Find the next values in a recorded call that can be computed in the buffers of the current values.
+    """Find the next values that can be computed in the current values' buffers.
 
-    If several variables share a buffer, all of their next values are computed there, or none, since a commit that
-    copies into a buffer treats everything else in it as overwritten.
+    If several variables share a buffer, all or none of their next values are computed there, since a commit that copies
+    into a buffer treats everything else in it as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
     for var, following in recording.linked.updates.items():
@@ -87,10 +88,10 @@ class _Values:
         behind = [index + 1 for index, node in enumerate(self._nodes) if node in recording.roles.value_dependent]
         #: Index of the first step that follows every step that may run in Python and every guard that may fail.
         self.final = min(path.final, max([0, *behind, *(index for index, _ in path.guards)]))
-        #: For each memory block, the number of its outputs, and one more if the block is kept or external.
+        #: For each memory block, the number of its outputs, plus one if the block is kept or external.
         self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
         given = {layout.memory for layout in layouts.values() if layout.memory is not None}
-        #: The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers.
+        #: The number of memory blocks in each buffer, by handle; users' arrays may be in sub-buffers.
         self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
         #: The values that a node or the caller reads.
         self._read = {*outputs, *(var for node in self._nodes for var in path.inputs_of(node))}
@@ -102,7 +103,7 @@ class _Values:
                 self._spans[memory] = self._spans.get(memory, (index,))[0], index
 
     def may_be_overwritten(self, memory: Memory) -> bool:
-        """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no array."""
+        """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no other array."""
         assert memory.buffer is not None
         return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 
@@ -122,7 +123,7 @@ class _Values:
         return var in self._scratch and var not in self._read and self._fits(var, following)
 
     def is_late(self, var: ValueId, following: ValueId) -> bool:
-        """Return whether a next value is written only in the final part, after all reads of the current value."""
+        """Return whether a next value is written only in the final part and after all reads of the current value."""
         if not self._fits(var, following):
             return False
         unused = -1, -1
@@ -133,7 +134,7 @@ class _Values:
         return last_read < first or var in self._nodes[first].overwritable.get(following, ())
 
     def _fits(self, var: ValueId, following: ValueId) -> bool:
-        """Return whether a next value fills memory that the plan provides, and is the only value there after a call."""
+        """Return whether a next value fills memory from the plan and is the only value there after a call."""
         old, new = self._layouts[var], self._layouts.get(following)
         if new is None or new.memory is None:
             return False

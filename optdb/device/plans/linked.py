@@ -1,4 +1,4 @@
-"""A compiled function that a front end passes to plans: nodes with their compute functions, and cells for values."""
+"""The compiled function that a front end passes to plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PlanOptions(NamedTuple):
 
     merge_launches: str = "auto"
     persistent_launches: str = "auto"
-    #: Fraction of a device's memory that a function may use.
+    #: The fraction of a device's memory that a function may use.
     device_memory_fraction: float = 1.0
 
 
@@ -26,12 +26,12 @@ class PlanOptions(NamedTuple):
 class Roles:
     """The roles of a function's nodes.
 
-    A node is always recomputed if it moves device values to the host, computes a host value that the plan does not own,
-    or runs commands that cannot be recorded. **A plan owns a host value only if no variable of its alias class is
-    visible outside of the nodes that read it**: no other code can then overwrite the value or empty its cell.
+    A node always runs if it moves device values to the host, computes a host value that the plan does not own, or runs
+    commands that cannot be recorded. **A plan owns a host value only if no variable in its alias class is visible
+    outside the nodes that read it**, so that no other code can overwrite the value or empty its cell.
     """
 
-    #: The nodes that depend on host values that may change, including those that are always recomputed.
+    #: The nodes that depend on host values that may change, including those that always run.
     value_dependent: frozenset[Node]
     #: The nodes that run in Python in each call.
     always_recompute: frozenset[Node]
@@ -40,7 +40,7 @@ class Roles:
 def _find_roles(
     graph: NodeGraph, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
 ) -> Roles:
-    """Find the roles of the nodes on a path, each with the inputs that it uses; some could not be recorded."""
+    """Find the roles of the nodes on a path, given the inputs that they use and the `unrepeatable` nodes."""
     inputs = set(graph.inputs)
     changing = {var for var in inputs if not graph.on_device(var)}
     value_dependent: set[Node] = set()
@@ -56,7 +56,7 @@ def _find_roles(
 
 
 def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
-    """Return the inputs to guard: all except conditions, constants, and inputs of which only shapes are read."""
+    """Return the inputs to guard: all except conditions, constants, and inputs whose shapes alone are read."""
     if node.reads_shapes:
         return [var for var in used if var not in given]
     return [var for var in used[bool(node.chosen) :] if var not in graph.constants]
@@ -77,38 +77,38 @@ def _nothing(_: Any) -> Collection[Any]:
 
 @dataclass(eq=False, repr=False)
 class LinkedFunction(NodeGraph):
-    """A compiled function: its nodes, its updates, and options for its calls."""
+    """A compiled function: its nodes, updates, and options."""
 
     #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
-    #: Cells to empty before a call, since the caller may get views of their values.
+    #: Cells to empty before a call, because the caller may have views of their values.
     clear_before: list[list[Any]] = field(default_factory=list)
-    #: Device inputs that may have a different buffer in each call if they are large. Each is C-contiguous, fills a
-    #: buffer of its own, and is not overwritten.
+    #: Device inputs that, if large, may have another buffer in each call. Each is C-contiguous, fills its own buffer,
+    #: and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
-    #: Maps a device output to a function that selects the output's buffer in each call: it takes the value's layout,
-    #: and returns a buffer, or None to let the plan choose.
+    #: Maps a device output to a function that selects its buffer in each call: it maps the value's layout to a buffer,
+    #: or to None for the plan's choice.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
-    #: Device inputs whose current values are never read, so that next values may be written there early (``donation``).
+    #: Device inputs whose current values are never read, so that next values may be written early (``donation``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches immediately, because other devices wait for calls.
+    #: Whether plans merge small launches at once, because other devices wait for calls.
     merges_at_once: bool = False
     #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
     repeats_commands: bool = False
     options: Callable[[], PlanOptions] = PlanOptions
-    #: Maps an input to a check that raises ValueError if the next value has a wrong length.
+    #: Maps an input to a check that raises ValueError if its next value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
-    #: Returns the host values that nodes recompute in each call and that may share memory with an output.
+    #: Returns the host values that are recomputed in each call and may share memory with an output.
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
-    #: Describes a value with a given layout, for an error message.
+    #: Describes a value with a given layout, for error messages.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
-    #: Called with the number of a node that has raised; may raise a more informative error.
+    #: Called with the number of a node that raised; may raise a more informative error.
     explain: Callable[[int], Any] = _nothing
     _roles: dict[tuple[Path, frozenset[Node]], Roles] = field(init=False, default_factory=dict)
 
     @property
     def merge_launches(self) -> str:
-        """The user's option, except that 'auto' becomes 'always' if launches are merged at once."""
+        """The user's option, with 'always' instead of 'auto' if launches are merged at once."""
         wish = self.options().merge_launches
         return "always" if self.merges_at_once and wish == "auto" else wish
 
@@ -117,7 +117,7 @@ class LinkedFunction(NodeGraph):
         return Branches(self)
 
     def roles(self, path: Path, unrepeatable: Collection[Node] = frozenset()) -> Roles:
-        """Return the roles of the nodes on a path; the `unrepeatable` nodes could not be recorded."""
+        """Return the roles of the nodes on a path; `unrepeatable` nodes could not be recorded."""
         key = path, frozenset(unrepeatable)
         if key not in self._roles:
             steps = ((node, path.inputs_of(node)) for _, node in path.steps)
@@ -126,7 +126,7 @@ class LinkedFunction(NodeGraph):
 
     @functools.cached_property
     def advancing(self) -> list[tuple[ValueId, ValueId]]:
-        """Shared arrays on the device, with their next values; arrays whose current values are results are excluded."""
+        """Shared arrays on the device whose current values are no results, with their next values."""
         pairs = self.updates.items()
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 

@@ -1,4 +1,4 @@
-"""Runs a linked function: records a call, makes a plan from the recording, and repeats the plan."""
+"""Runs a linked function: records a call, makes a plan, and repeats the plan."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ from optdb.runtime.timing import RunAhead
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of cached plans, one per combination of input shapes and path.
+#: The maximum number of cached plans, one for each combination of input shapes and path.
 PLAN_CACHE_SIZE = 8
-#: After this many consecutive recordings whose plans were never used, a function runs without plans.
+#: The number of consecutive recordings with unused plans after which a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: Maximum number of cached paths; there is one per combination of shapes and early conditions.
+#: The maximum number of cached paths, one for each combination of shapes and early conditions.
 _MOST_EXPECTED = 64
 
 
 class PlannedMachine:
-    """Runs a function, with a plan if one exists for the shapes and addresses of the inputs; applies its updates."""
+    """Runs a function, by a plan if there is one for the inputs' shapes and addresses, and applies its updates."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
-        #: The next call calls this once, after everything else that may raise; if it raises, no update is stored.
+        #: Called once, in the next call, after everything else that may raise; if it raises too, no update is stored.
         self.before_commit: Callable[[], None] | None = None
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
         ]
-        #: Maps the input shapes and the path of a call to a cache entry.
+        #: Maps a call's input shapes and path to a cache entry.
         self._cache: OrderedDict[tuple[Shapes, Path | None], PlanCacheEntry] = OrderedDict()
-        #: Maps the input shapes and the first round to the path of the last such call.
+        #: Maps input shapes and a first round to the path of the last such call.
         self._expected: dict[tuple[Shapes, Round], Path] = {}
         self._loaded: Plan | None = None
-        #: The plan and inputs of the last call, if the next call may reuse them without a search.
+        #: The plan and inputs of the last call, if the next call may reuse them.
         self._last = LastCall()
         self._unused_recordings = 0
-        #: Whether a call has no effects besides its results, so that it may be interrupted anywhere.
+        #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if an updated input is also an output, since its cell changes; otherwise empty.
+        #: The output cells if an updated input, whose cell changes, is also an output; otherwise empty.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -79,7 +79,7 @@ class PlannedMachine:
             if var not in following and id(linked.cells[var]) not in precleared
         }
         self._borrowed = frozenset(borrowed)
-        #: For each borrowed host result: its cell, and the cells of node outputs that may share the result's memory.
+        #: For each borrowed host result, its cell, and the cells of node outputs that may share its memory.
         self._reused = [
             (linked.cells[var], [linked.cells[alias] for alias in linked.aliases(var)])
             for var in borrowed.values()
@@ -88,22 +88,22 @@ class PlannedMachine:
 
     @property
     def plans(self) -> list[Plan]:
-        """The cached plans; the most recently used one is last."""
+        """The cached plans, the most recently used one last."""
         return [entry.cached.plan for entry in self._cache.values() if entry.cached is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
-        """Return the input shapes and small host values of recorded calls, most recent last."""
+        """Return the input shapes and small host values of recorded calls, the most recent last."""
         return [
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), entry in self._cache.items()
         ]
 
     def merge_at_once(self) -> None:
-        """Let plans merge small launches in their first run, without waiting until that pays off."""
+        """Let plans merge small launches in their first run, even before that pays off."""
         self.linked.merges_at_once = True
 
     def repeat_commands(self) -> None:
-        """Let a call with the same inputs as the last one only enqueue the last call's commands."""
+        """Let a call with unchanged inputs only enqueue the last call's commands."""
         self.linked.repeats_commands = True
 
     @property
@@ -113,15 +113,15 @@ class PlannedMachine:
 
     @property
     def recorded(self) -> Recording | None:
-        """The recording for the inputs that are currently in the cells; None if there is none."""
+        """The recording for the current inputs; None if there is none."""
         entry = self._current_entry()
         return None if entry is None else entry.recording
 
     def __call__(self, before: Before | None = None) -> list[Any] | None:
-        """Compute the outputs from the values in the input cells; return None if the outputs are in their cells.
+        """Compute the outputs from the input cells; return None if the outputs are in their cells.
 
-        `before` is called with the first commands, before anything happens that another function could observe. It only
-        enqueues commands, and returns whether it has enqueued the given commands.
+        `before` is called with the first commands, before any effect that another function could observe. It only
+        enqueues commands, and returns whether it has enqueued the given ones.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None
@@ -154,7 +154,7 @@ class PlannedMachine:
                 before = None
                 cached.plan.unload()
                 assert search is not None, "a plan with branches is found only by a search"
-                # Try another plan, for a call whose conditions differ from those of this one.
+                # Try a plan with other conditions.
                 search.guesses -= 1
                 search.path = self._cached_path_after(taken.round, search.shapes) if search.guesses else None
                 cached = self._load(search.shapes, search.addresses, search.path)
@@ -175,11 +175,11 @@ class PlannedMachine:
         return outputs or None
 
     def _find(self) -> tuple[CachedPlan | None, PlanSearch | None]:
-        """Load and return the plan for the inputs, and the search that found it, unless the last call's plan fits.
+        """Load and return the plan for the inputs, and the search that found it (None if the last call's plan fits).
 
-        The plan is None if the call must be recorded; the search is also None if the call must run without a plan.
+        The plan is None if the call must be recorded. Both are None if the call must run without a plan.
         """
-        # A call within another function, such as an enclosing Scan, is recorded as a part of the outer function.
+        # A call within another function, such as a Scan, is recorded as a part of that function.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
             return None, None
         before = self._loaded
@@ -194,7 +194,7 @@ class PlannedMachine:
         return self._load(shapes, addresses, path), search
 
     def _finds_last_plan(self) -> bool:
-        """Return whether a call uses the last call's plan because its inputs are the same arrays."""
+        """Return whether a call uses the last call's plan, because its inputs are the same arrays."""
         last = self._last
         if last.cached is None or self._loaded is not last.cached.plan or listening() is not None:
             return False
@@ -203,12 +203,12 @@ class PlannedMachine:
         )
 
     def _end(self, search: PlanSearch, cached: CachedPlan | None) -> None:
-        """Record the call if no plan was found for it; cache its path and inputs for the next call."""
+        """Record the call if there was no plan; cache its path and inputs for the next call."""
         path = search.path
         if cached is None:
             path = self._record(search.shapes, search.addresses, search.first)
         elif search.before is cached.plan and not (self.linked.branches.conditions or self._keys.rebound):
-            # Without branches and rebindable inputs, the same arrays always select the same plan.
+            # Without branches and rebindable inputs, the same arrays select the same plan.
             noted = self._keys.noted(search.shapes)
             if noted is not None:
                 self._last = LastCall(cached, *noted)
@@ -216,11 +216,11 @@ class PlannedMachine:
             self._expected[search.shapes, search.first] = path
 
     def again(self) -> bool:
-        """Repeat the last call if all values are unchanged; otherwise do nothing and return False."""
+        """Repeat the last call if all values are unchanged; otherwise, do nothing and return False."""
         return defer_sigint(self._call_again)
 
     def _call_again(self) -> bool:
-        """Enqueue the last call's commands if this call needs nothing else; return whether they were enqueued."""
+        """Enqueue the last call's commands if this call needs nothing else; return whether it does."""
         commands = self.repeated_commands()
         repetition, self._last.repetition = self._last.repetition, None
         if commands is None:
@@ -231,14 +231,14 @@ class PlannedMachine:
         return True
 
     def repeated_commands(self) -> CommandList | None:
-        """Return the last call's commands, for the caller to enqueue, if the next call needs nothing else."""
+        """Return the last call's commands for the caller to enqueue, if the next call needs nothing else."""
         repetition = self._last.repetition
         if repetition is None or listening() is not None or not repetition.is_due() or repetition.plan.expect(1):
             return None
         return repetition.commands
 
     def _repetition(self, cached: CachedPlan) -> Repetition | None:
-        """Return how to repeat the call that has just ended; None if that takes more than enqueueing commands."""
+        """Return how to repeat the call that has just ended; None if that needs more than commands."""
         plan = cached.plan
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
@@ -257,13 +257,13 @@ class PlannedMachine:
         return Repetition(plan, SameValues(values), hosts, commands)
 
     def _commands_of(self, cached: CachedPlan) -> CommandList | None:
-        """Return all commands that running a plan on the current inputs enqueues; None if the run needs Python."""
+        """Return all commands of a plan's run on the current inputs; None if the run needs Python."""
         commands = cached.plan.unconditional_commands()
         updates = None if commands is None else cached.commit.commands()
         return None if commands is None or updates is None else CommandList([*commands, *updates])
 
     def _finish(self, cached: CachedPlan) -> None:
-        """Run the plan's steps that overwrite inputs, and commit; both happen completely or not at all."""
+        """Run the plan's steps that overwrite inputs, and commit, either completely or not at all."""
         plan, commit = cached.plan, cached.commit
         if self._is_pure and not cached.copies and self.before_commit is None:
             return
@@ -283,10 +283,10 @@ class PlannedMachine:
         held.enqueue()
 
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
-        """Run several calls on the values in the input cells; all next values of inputs must be on the device.
+        """Run several calls on the input cells; all next values must be on the device.
 
-        The first steps are ordinary calls, until a step only enqueues the commands of a plan and of its commit. The
-        last step is again an ordinary call. `run_ahead` bounds the number of steps that are not finished.
+        The first steps are ordinary calls, until a step only enqueues the commands of a plan and its commit. The last
+        step is an ordinary call again. `run_ahead` bounds the number of unfinished steps.
         """
         while times:
             self()
@@ -305,7 +305,7 @@ class PlannedMachine:
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return the commands that each of `times` calls enqueues for unchanged inputs; None if calls need Python."""
+        """Return the commands of each of `times` calls with unchanged inputs; None if calls need Python."""
         entry = self._current_entry()
         cached = None if entry is None else entry.cached
         if cached is None or cached.plan is not self._loaded or cached.plan.expect(times):
@@ -318,7 +318,7 @@ class PlannedMachine:
             plan.drop_external()
 
     def _spare_arguments(self) -> None:
-        """Drop earlier results that share memory with an argument of this call, so that nodes allocate new memory."""
+        """Drop earlier results that share memory with an argument, so that nodes allocate new memory."""
         arguments = [cell[0] for _, cell, here in self._keys.inputs if not here and isinstance(cell[0], np.ndarray)]
         for result, cells in self._reused:
             value = result[0]
@@ -364,7 +364,7 @@ class PlannedMachine:
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:
-        """Return a cached path that continues a round, given its conditions' current values; None if there is none."""
+        """Return a cached path that continues a round with the conditions' current values; None if there is none."""
         following = self.linked.branches.next(found)
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if path is not None and following in path.rounds), None)
@@ -375,9 +375,9 @@ class PlannedMachine:
         return entry if entry is not None and entry.addresses == addresses else None
 
     def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> Path | None:
-        """Run without a plan and record the commands; return the path, or None if no plan should be made for it."""
+        """Run without a plan and record the commands; return the path, or None if it gets no plan."""
         self._unload()
-        # A recording only grows, so garbage collections would free nothing.
+        # A recording only grows, so garbage collection would free nothing.
         recorder = BudgetedRecorder(self.linked)
         try:
             with collector_paused():
@@ -411,7 +411,7 @@ class PlannedMachine:
         return path
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:
-        """Return the plan for a path, loaded and made first if necessary; None if no cache entry matches."""
+        """Make (if necessary) and load the plan for a path; return None if no cache entry matches."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None
@@ -426,7 +426,7 @@ class PlannedMachine:
         if self._loaded is not cached.plan:
             self._unload()
             cached.plan.load()
-        # This is set again only after the plan has succeeded: after an error, the cells hold partial results.
+        # Set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
         return cached
 

@@ -1,7 +1,7 @@
-"""The nodes that a call runs, in order: all nodes, or those that its branch conditions select.
+"""Paths: the nodes that a call runs, which branch conditions select.
 
 A plan is made for one path. A call finds its path in *rounds*: a round runs all nodes that are certainly needed and
-have all their inputs, and ends by evaluating the available conditions, which select the next round. *Early* conditions
+have all their inputs, and then evaluates the available conditions, which select the next round. *Early* conditions
 depend only on host inputs, and are evaluated before the first round.
 """
 
@@ -26,7 +26,7 @@ class Path:
         #: The nodes that the call runs, in order, with their numbers.
         self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
         final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
-        #: Index of the first step that overwrites an input of the function; the number of steps if none does.
+        #: The index of the first step that overwrites an input of the function; the number of steps if there is none.
         self.final = next(final, len(self.steps))
         starts = itertools.accumulate(len(round_.order) for round_ in rounds)
         #: For each round that ends with conditions: the index of the step after the round, and the round.
@@ -139,7 +139,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node may use under these conditions; if `certainly`, those it uses in any case."""
+        """Return the inputs that a node may use under these conditions; with `certainly`, those that it must use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -149,7 +149,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes on which the outputs and `more` depend, either certainly or possibly."""
+        """Return the numbers of the nodes on which the outputs and `more` depend, certainly or possibly."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -163,13 +163,13 @@ class Branches:
         return reached
 
     def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
-        """Return these nodes' conditions that have not been evaluated."""
+        """Return the nodes' conditions that have not been evaluated."""
         choices = (node for number in sorted(nodes) if (node := self.nodes[number]).chosen)
         needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return, in order, the nodes that compute a condition from host inputs alone; None if others are needed."""
+        """Return the nodes that compute a condition from host inputs alone; None if it needs other nodes."""
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -198,7 +198,7 @@ class Branches:
             new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
             if not new and not asked:
-                # A node that overwrites an input waits for all conditions except those that depend on the node.
+                # A node that overwrites an input waits for all conditions that do not depend on it.
                 new = self._ready(needed, possible, done, state, True)
                 asked = self._askable(pending, done)
             order += new

@@ -1,6 +1,6 @@
-"""A plan: a function's commands with assigned buffers, and between them the nodes that still run in Python.
+"""A plan: a function's commands with assigned buffers, and nodes that still run in Python.
 
-Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
+Each node of a recording becomes a step (`optdb.device.plans.steps`). A run enqueues the steps' commands.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
-#: Takes the first commands of a run; returns whether it has enqueued them.
+#: Takes the first commands of a run, and returns whether it has enqueued them.
 Before = Callable[[CommandList], bool]
 
 
 class Plan:
-    """The commands and steps of a function for fixed input shapes, ready to be repeated."""
+    """The commands and steps of a function for fixed input shapes."""
 
     def __init__(self, recording: Recording) -> None:
         self.linked = linked = recording.linked
@@ -54,7 +54,7 @@ class Plan:
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
         self._is_rebound = bool(self.buffers.io.external)
-        #: Number of commands that an unmerged run enqueues if nothing has changed.
+        #: The number of commands of an unmerged run if nothing has changed.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in recording.kept_nodes
         )
@@ -75,11 +75,11 @@ class Plan:
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         segments = [segment.commands for segment in self._segments]
         contexts = {linked.contexts[var] for var in self._arrays}
-        # The course does not refer to the plan, whose memory would otherwise wait for the garbage collector.
+        # The course does not refer to the plan: a reference cycle would delay the release of its memory.
         self._merging = LaunchMerging(_merging_course(linked, segments, contexts, self._accesses))
-        #: Cache of `_concatenated`: the lists of commands, and their concatenation.
+        #: The cache of `_concatenated`: the lists of commands, and their concatenation.
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
-        #: Cache of `_divided`: a command list with commands that wait for another device, and its two parts.
+        #: The cache of `_divided`: a command list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
@@ -123,22 +123,22 @@ class Plan:
     def load(self) -> None:
         for var, array in self._arrays.items():
             self.linked.cells[var][0] = array
-        # Host nodes such as Shape_i write into the values in their cells, so the cells get copies.
+        # Put copies into the cells, because host nodes such as Shape_i write into the values in their cells.
         for var, value in self._recording.fixed.items():
             self.linked.cells[var][0] = deepcopy(value)
         for step in self._steps:
             step.restore()
 
     def unload(self) -> None:
-        """Remove the plan's arrays from the cells, so that the next computation does not write to them."""
+        """Remove the plan's arrays from the cells, so that other calls do not write to them."""
         for var in self._arrays:
             self.linked.cells[var][0] = None
 
     def run(self, before: Before | None = None) -> None:
-        """Run the steps before those that overwrite inputs; raise `BranchTaken` if the call takes another path.
+        """Run the steps before the final part; raise `BranchTaken` if the call takes another path.
 
-        `before` is called with the first commands, before anything that another function could observe. The caller must
-        have counted this call with `expect`.
+        `before` is called with the first commands, before any effect that another function could observe. The caller
+        must have counted this call with `expect`.
         """
         merged = self._merging.next() if before is None and not self._merging.done else None
         if merged is not None:
@@ -154,7 +154,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Pass commands to `before`, up to the first step that runs in Python or waits; return how many steps ran."""
+        """Pass commands up to the first step that runs in Python or waits to `before`; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -184,7 +184,7 @@ class Plan:
         return self._waiting[1:]
 
     def _concatenated(self, lists: list[CommandList]) -> CommandList:
-        """Concatenate command lists; return the same object if the lists are the same objects as last time."""
+        """Concatenate command lists; return the last result for the same lists."""
         parts, _ = self._concatenation
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
             self._concatenation = lists, CommandList(itertools.chain(*lists))
@@ -197,7 +197,7 @@ class Plan:
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the steps of the final part, after `run`. If one runs in Python, the caller holds the commands back."""
+        """Run the steps of the final part after `run`; if one runs in Python, the caller holds the commands."""
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def enqueued(self) -> int:
-        """Number of commands that a run enqueues if nothing has changed; a merged launch counts once."""
+        """The number of commands of a run if nothing has changed; a merged launch counts once."""
         return sum(len(step.commands) for step in self._steps)
 
     @property
@@ -215,7 +215,7 @@ class Plan:
         return self._merging.done
 
     def expect(self, times: int) -> bool:
-        """Count `times` calls that may run without Python; return whether another call must run in Python first."""
+        """Count `times` calls that may run without Python; return whether a call must run in Python first."""
         return self._merging.expect(times)
 
     def rebind_io(self) -> None:
@@ -227,18 +227,18 @@ class Plan:
             self.buffers.rebind(memory, self.buffers.fallback(memory) if buffer is None else buffer)
 
     def drop_external(self) -> None:
-        """Release the buffers of the last call's inputs and outputs; the next call binds new ones."""
+        """Release the buffers of the last call's inputs and outputs."""
         for memory in self.buffers.io.external:
             self.buffers.rebind(memory, None)
 
     def restore_cells(self) -> None:
-        """Restore the plan's arrays in cells whose values the last call may have removed or replaced."""
+        """Restore the plan's arrays in cells that the last call may have changed."""
         for cell, array in self._emptied:
             cell[0] = array
 
     @contextmanager
     def restored_cells(self) -> Iterator[None]:
-        """Store the plan's arrays in these cells, and restore the current values when the block exits."""
+        """Store the plan's arrays in these cells until the block exits."""
         present = [(cell, cell[0]) for cell, _ in self._emptied]
         self.restore_cells()
         try:
@@ -248,7 +248,7 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a run on the last run's inputs; None if a node would run in Python."""
+        """Return all commands of a run on the last run's inputs; None if a node runs in Python."""
         repeated = []
         for step in self._steps:
             commands = step.repeated(self._changed)
@@ -258,7 +258,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated))
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy the results for the caller, except `borrowed` outputs, since the next call overwrites the plan's arrays.
+        """Copy results, except `borrowed` outputs, for the caller, since the next call overwrites the plan's arrays.
 
         Return whether a later call on the same arrays may have to copy a result.
         """
@@ -277,7 +277,7 @@ class Plan:
 def _merging_course(
     linked: LinkedFunction, segments: Segments, contexts: Collection[Context], accesses: Accesses
 ) -> Course:
-    """Merge a plan's launches: into persistent launches if the device supports them, else into sequences."""
+    """Merge launches into persistent launches if the device supports them, else into sequences."""
     merge, persist = linked.merge_launches, linked.options().persistent_launches
     when = "always" if linked.merges_at_once and persist == "auto" else persist
     if merge == "never":

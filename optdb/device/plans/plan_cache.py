@@ -1,4 +1,4 @@
-"""The plan cache: its entries, how a call selects one, and what a call keeps for the next call."""
+"""The plan cache: its entries and keys, and data about the last call."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from optdb.device.plans.updates import CommitUpdates
 from optdb.runtime.commands import CommandList
 from optdb.runtime.host_buffers import pays_zero_copy
 
-#: Maximum number of plans that a call tries if its branches differ from those of the last call.
+#: The maximum number of plans that a call tries if its branches differ from the last call's.
 _MOST_GUESSES = 3
-#: The shape and the address of each input in a call, which together select a plan.
+#: The shape and address of each input, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
 _first_of = operator.itemgetter(0)
@@ -39,7 +39,7 @@ class PlanSearch:
 
 
 class SameValues:
-    """Cells, and the values that they held; comparing hundreds of values by identity takes microseconds."""
+    """Cells and the values that they held, for a fast comparison by identity."""
 
     def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
         self._cells = [cell for cell, _ in pairs]
@@ -50,19 +50,19 @@ class SameValues:
 
 
 class InputKeys:
-    """Computes the key for a call's inputs, and caches the parts of the key for recent arrays."""
+    """Computes the key for a call's inputs, and caches its parts for recent arrays."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self._linked = linked
         #: For each input: the variable, its cell, and whether it is on the device.
         self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, a recent array and the key's part for it.
+        #: For each input, a recent array and its part of the key.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
         #: The inputs that have been rebindable in any plan.
         self.rebound: frozenset[ValueId] = frozenset()
 
     def key(self) -> tuple[Shapes, Addresses]:
-        """Return the shapes of the inputs, and the addresses of the device arrays that are not rebound."""
+        """Return the inputs' shapes, and the addresses of device arrays that are not rebindable."""
         shapes, addresses = [], []
         rebindable = self._linked.rebindable_inputs
         self.rebound |= rebindable
@@ -85,7 +85,7 @@ class InputKeys:
         return tuple(shapes), tuple(addresses)
 
     def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[list[Any], Any]]] | None:
-        """Return the device arrays, and the cells and `shapes` of other inputs; None if an array no longer exists."""
+        """Return the device arrays, and the cells and shapes of other inputs; None if an array no longer exists."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
             return None
@@ -95,24 +95,24 @@ class InputKeys:
 
 @dataclass(eq=False)
 class LastCall:
-    """The plan and inputs of the last call; a call with the same inputs does not search for its plan."""
+    """The plan and inputs of the last call; a call with the same inputs needs no search."""
 
-    #: The plan that the inputs selected; None if the same inputs may select another plan next time.
+    #: The plan; None if the same inputs may select another plan next time.
     cached: CachedPlan | None = None
     #: The inputs on the device.
     inputs: SameValues = field(default_factory=lambda: SameValues(()))
     #: The cells of the other inputs, with the shapes of their values.
     shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
-    #: How to repeat the call without Python, if that is known.
+    #: How to repeat the call without Python, if possible.
     repetition: Repetition | None = None
 
 
 @dataclass(eq=False)
 class Repetition:
-    """A call that can be repeated by enqueueing its commands, as long as all values are unchanged."""
+    """A call that can be repeated by enqueueing its commands while all values are unchanged."""
 
     plan: Plan
-    #: The device arrays and results that must not have changed.
+    #: The device arrays and results that must be unchanged.
     values: SameValues
     #: The cells of the function's host inputs, with copies of their values.
     given: list[tuple[list[Any], Any]]
@@ -129,13 +129,13 @@ class CachedPlan:
 
     plan: Plan
     commit: CommitUpdates
-    #: Whether calls may have to copy results for the caller; a recorded commit does not exclude this.
+    #: Whether calls may have to copy results for the caller.
     copies: bool = True
 
 
 @dataclass(eq=False)
 class PlanCacheEntry:
-    """The addresses of the device arrays, the recording, and the plan once it has been made."""
+    """The addresses of device arrays, the recording, and the plan, if it has been made."""
 
     addresses: Addresses
     recording: Recording

@@ -28,21 +28,21 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
 from optdb.runtime.tables import TableSource
 
-#: Maximum number of elements that are compared in a host value; larger values count as changed.
+#: The maximum number of elements of a host value that is compared; larger values count as changed.
 COMPARED = 1 << 14
-#: Number of leading elements that are compared first, since they reveal most changes.
+#: The number of leading elements that are compared first, since they reveal most changes.
 _COMPARED_FIRST = 64
-#: Maximum number of bytes that a node's results keep in separate memory; larger results share memory with other values.
+#: The maximum number of bytes for which a node's results keep separate memory.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: Maximum sizes in bytes of a moving view that is copied: for devices that share host memory, and for others.
+#: The maximum sizes in bytes of a moving view that is copied: on devices that share the host's memory, and on others.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """A lookup table: a device array that kernels read instead of a host value, such as a batch's class labels.
+    """A lookup table, which kernels read instead of a host value such as a batch's class labels.
 
-    A call writes a new table to the memory that the kernels read, without running the node.
+    A call uploads a new table without running the node.
     """
 
     #: The host variable, with the shape and dtype of its recorded value.
@@ -64,7 +64,7 @@ class NodeTable:
             return None  # the node raises its own error
 
     def write(self, table: HostArray) -> None:
-        """Upload a table for the kernels that are enqueued next; the caller must not modify it afterwards."""
+        """Upload a table for the kernels that are enqueued next; the caller must not modify it."""
         if not table.size:
             return
         array = self.array
@@ -88,7 +88,7 @@ class Recording:
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps the number of a node that reads host values only through lookup tables to the tables.
+    #: Maps the numbers of nodes that read host values only through lookup tables to the tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     io: IOBinding = field(default_factory=IOBinding)
 
@@ -106,7 +106,7 @@ class Recording:
         Raises
         ------
         ValueError
-            If inputs that may be external share a buffer; the function's caller must prevent this.
+            If inputs that may be external share a buffer, which the function's caller must prevent.
         """
         linked, layouts = self.linked, self.layouts
         outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
@@ -122,30 +122,30 @@ class Recording:
 
     @property
     def copied_inputs(self) -> frozenset[ValueId]:
-        """The inputs that are large enough to be external, but are copied because that is cheaper."""
+        """The inputs that are large enough to be external, but cheaper to copy."""
         memories = self._input_memories.items()
         large = {var for var, memory in memories if memory is not None and pays_zero_copy(memory.nbytes)}
         return frozenset(large - self.io.inputs.keys())
 
     @property
     def updates_from_external(self) -> bool:
-        """Whether a next value is in an external input's memory, so that each call copies from a different buffer."""
+        """Whether a next value is in an external input's memory, so that each call copies from another buffer."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()
         return any(var in self.layouts and self.layouts[var].memory in external for var in following)
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """The roles of the nodes; nodes whose segments cannot be repeated are always recomputed."""
+        """The roles of the nodes; nodes whose segments cannot be repeated always run."""
         unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
         roles = self.linked.roles(self.path)
         return roles if unrepeatable <= roles.always_recompute else self.linked.roles(self.path, unrepeatable)
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that compute the same small arrays in each call, such as the axis length in a mean.
+        """The numbers of nodes that compute the same small arrays in each call, such as the length in a mean.
 
-        These nodes' commands run once, and their memory is not shared.
+        Their commands run once, and their memory is not shared.
         """
         linked = self.linked
         numbers: set[int] = set()
@@ -162,7 +162,7 @@ class Recording:
 
     @functools.cached_property
     def kept_nodes(self) -> frozenset[int]:
-        """The numbers of the nodes whose results stay in memory of their own."""
+        """The numbers of the nodes whose results keep separate memory."""
         return self.invariant | self.kept_uploads
 
     @property
@@ -172,9 +172,9 @@ class Recording:
 
     @functools.cached_property
     def kept_uploads(self) -> frozenset[int]:
-        """Guarded nodes, by number, whose small arrays stay in memory of their own while host inputs are unchanged.
+        """The guarded nodes whose small arrays are kept in separate memory while host inputs are unchanged.
 
-        Nodes whose commands may be held back and dropped are excluded: the content of their arrays would be unknown.
+        Nodes whose commands may be held and dropped are excluded, because the content of their arrays would be unknown.
         """
         early = itertools.islice(self.steps, self.path.final)
         return frozenset(
@@ -187,8 +187,8 @@ class Recording:
         )
 
     def _may_be_kept(self, node: Node, segment: Segment) -> bool:
-        """Return whether a node only creates small device arrays that no node overwrites and no caller sees."""
-        # An all-reduce must run in each call, since the other devices wait for it.
+        """Return whether a node only creates small device arrays that no node overwrites and no caller gets."""
+        # An all-reduce must run in each call, because the other devices wait for it.
         if any(isinstance(command, EnqueueAllReduce) for command in segment.commands):
             return False
         small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
@@ -200,7 +200,7 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> Recording:
     """Run a function's nodes and record their commands, from the first round on.
 
-    From the first node that overwrites an input of the function, the recorder holds commands back for the caller.
+    From the first node that overwrites an input of the function, the recorder holds commands for the caller.
     """
     branches = linked.branches
     recording = Recording(linked)
@@ -231,7 +231,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> 
             if var in recording.values and node not in surely_watched:
                 copies[var] = copy.copy(linked.value(var))
 
-    # If more rounds follow, it is not known which nodes are value-dependent until the path is complete.
+    # The value-dependent nodes are known only when the path is complete.
     surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
     moving = _moving_views(linked, surely_watched)
     recording.path = branches.walk(compute, first)
@@ -243,7 +243,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> 
 
 
 def _tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
-    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables."""
+    """Return the tables of a node that has just run; empty unless it reads host values only through tables."""
     if not node.reads_tables_alone or segment.unsupported_reason is not None:
         return []
     value = linked.value
@@ -265,9 +265,9 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 
 
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
-    """Return the views whose offsets change between calls, such as a batch that an index selects from a data set.
+    """Return the views whose offsets change between calls, such as a batch selected from a data set.
 
-    Copies of small views spare the readers a run in Python, since their kernel arguments do not change.
+    If such a view is copied, the kernel arguments of its readers do not change, so they need not run in Python.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 
@@ -281,7 +281,7 @@ def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> 
 
 
 def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
-    """Replace a node's moving views by copies if the views are small and C-contiguous."""
+    """Replace a node's moving views by copies if they are small and C-contiguous."""
     for var in node.outputs:
         value = linked.value(var)
         if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
@@ -291,14 +291,14 @@ def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId])
 
 
 def kept(value: Any) -> Any:
-    """Return a copy of a small array for comparison with later values; otherwise None, which equals no value."""
+    """Return a copy of a small array for later comparison; otherwise None, which equals no value."""
     if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
         return np.array(value)
     return None
 
 
 def same(value: Any, before: Any) -> bool:
-    """Return whether a value certainly equals an earlier value that `kept` copied."""
+    """Return whether a value certainly equals an earlier value from `kept`."""
     if before is None or not isinstance(value, np.ndarray | np.generic) or value.shape != before.shape:
         return False
     first = slice(_COMPARED_FIRST)

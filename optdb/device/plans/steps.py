@@ -1,8 +1,8 @@
 """The steps of a plan: commands that are repeated, and nodes that run in Python if their inputs have changed.
 
 A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If one has changed, the
-node runs, and its outputs are copied into the plan's buffers, where later nodes read them. If an output does not fit
-there, for example because its shape differs, its readers also run.
+node runs, and its outputs are copied to the plan's buffers for later nodes. If an output does not fit, for example
+because its shape has changed, its readers also run.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from optdb.runtime.recording import Segment
 class PlanStep:
     """Commands that are repeated while the guarded inputs are unchanged."""
 
-    #: Whether the step runs in Python in each run of the plan.
+    #: Whether the step runs in Python in every run of the plan.
     free = False
     on_host: Sequence[ValueId] = ()
 
     def __init__(self, commands: CommandList, inputs: Iterable[ValueId] = ()) -> None:
         self.commands = commands
         self.inputs = frozenset(inputs)
-        #: Whether the step must run in Python next time, even if its inputs are unchanged.
+        #: Whether the step must run in Python in the next run, even if its inputs are unchanged.
         self.stale = False
 
     @property
     def computes(self) -> bool:
-        """Whether the step runs in Python next time, even if nothing has changed."""
+        """Whether the step runs in Python in the next run, even if nothing has changed."""
         return self.free or self.stale
 
     @functools.cached_property
     def is_unobservable(self) -> bool:
-        """Whether the step enqueues only uploads to the plan's own memory, so that no other function can observe it."""
+        """Whether the step enqueues only uploads to the plan's own memory, which no other function can observe."""
         return not self.commands
 
     def is_repeated(self, changed: set[ValueId]) -> bool:
-        """Return whether the step only enqueues its commands, given that the variables in `changed` have changed."""
+        """Return whether the step only enqueues its commands if the variables in `changed` have changed."""
         return not self.computes and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Record that cells of host values may hold values other than the recorded ones."""
+        """Note that cells may hold other host values than the recorded ones."""
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
@@ -61,9 +61,9 @@ class PlanStep:
         return self.commands if self.is_repeated(changed) else None
 
     def due(self, changed: set[ValueId]) -> CommandList:
-        """Return the commands that repeat the step; if it cannot be repeated, run it in Python and return no commands.
+        """Return the commands that repeat the step; if that is not possible, run it in Python and return none.
 
-        Outputs whose value or address differs from the recorded one are added to `changed`.
+        Outputs whose value or address differs from the recording are added to `changed`.
         """
         if self.is_repeated(changed):
             return self.commands
@@ -75,7 +75,7 @@ class PlanStep:
 
 
 class GuardedStep(PlanStep):
-    """A node that may have to run in Python; if the step is `free`, it runs in Python every time."""
+    """A node that may have to run in Python; a `free` step runs in Python every time."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class GuardedStep(PlanStep):
         self.on_host = [var for var in node.outputs if var not in arrays]
         layouts, values = recording.layouts, recording.values
         owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
-        #: For each output: its cell; the variable; the plan's array if the output is on the device; the recorded value
-        #: if it is on the host; and whether the node allocated its memory, so that it is not a view of an input.
+        #: For each output: its cell; the variable; the plan's array, for a device output; the recorded value, for a
+        #: host output; and whether the node allocated its memory, so that it is no view of an input.
         self._outputs = [
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
@@ -114,7 +114,7 @@ class GuardedStep(PlanStep):
 
 
 class KeptUpload(GuardedStep):
-    """A node whose results stay in separate memory, and are reused while the node's inputs equal the recorded ones."""
+    """A node whose results in separate memory are reused while its inputs equal the recorded ones."""
 
     @functools.cached_property
     def is_unobservable(self) -> bool:
@@ -125,7 +125,7 @@ class KeptUpload(GuardedStep):
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
-        # No command restores the recorded values: the node has to run again with the recorded inputs.
+        # No command restores the recorded values, so the node must run again with the recorded inputs.
         self.stale = True
         differs = not changed.isdisjoint(self.inputs)
         super()._compute(changed)
@@ -133,15 +133,16 @@ class KeptUpload(GuardedStep):
 
 
 class TableUpload(PlanStep):
-    """Computes the lookup tables that a node's kernels read from the current host values, and uploads them.
+    """Computes a node's lookup tables from the current host values, and uploads them.
 
-    If a table cannot be computed, such as for a class index out of bounds, the node itself runs and raises its error.
+    If a table cannot be computed, for example because a class index is out of bounds, the node runs and raises its
+    error.
     """
 
     def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
         super().__init__(CommandList(), [table.var for table in tables])
         self._linked, self._tables = recording.linked, tables
-        #: A pseudo-variable that is reported as changed if a table cannot be computed; the node's step depends on it.
+        #: A pseudo-variable on which the node's step depends; it changes if a table cannot be computed.
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
@@ -162,25 +163,25 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Places table uploads at the last segment boundary before a reader, or else where the host values become known.
+    """Places table uploads at the last segment boundary before the reader, else where the host values are known.
 
     The caller appends the plan's steps to the lists in `halves`.
     """
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Maps a host value to the position from which it is known: the half, and the number of preceding steps.
+        #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.
         self._uploads: list[tuple[tuple[int, int], TableUpload, PlanStep]] = []
 
     def begin_round(self) -> None:
-        """Begin a round: the conditions evaluated so far decide whether the next steps run."""
+        """Begin a round, whose steps run only under the conditions evaluated so far."""
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload the tables before its step; drop host guards."""
+        """If a node reads host values only through tables, upload the tables before its step, and drop host guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -194,7 +195,7 @@ class TableUploads:
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
     def insert(self, changing: Iterable[ValueId]) -> None:
-        """Insert the uploads into the steps; `changing` contains the variables that may change in each call."""
+        """Insert the uploads into the steps; `changing` are the variables that may change in each call."""
         separate = self._separate_positions(set(changing))
         found: list[tuple[tuple[int, int], TableUpload]] = []
         for (half, start), upload, reader in self._uploads:
@@ -220,7 +221,7 @@ class TableUploads:
 
 
 class BranchTaken(Exception):
-    """A condition differs from its value in the plan; no step after the `round` has run."""
+    """Raised if a condition differs from its value in the plan; no step after the `round` has run."""
 
     def __init__(self, round_: Round) -> None:
         super().__init__(round_)
@@ -228,17 +229,17 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(PlanStep):
-    """Checks conditions during a call, before the steps in the branches that the conditions select."""
+    """Checks conditions before the steps in the branches that they select."""
 
     #: The conditions may change in each call.
     free = True
-    #: The conditions may depend on other functions' results.
+    #: The conditions may depend on results of other functions.
     is_unobservable = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: The values that the conditions evaluated after the round have on this path.
+        #: The values of the conditions after the round on this path.
         self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -247,7 +248,7 @@ class BranchGuard(PlanStep):
 
 
 class CommandSegment(PlanStep):
-    """Consecutive steps that usually repeat together, so that one comparison covers all of them."""
+    """Consecutive steps that usually repeat together, so that one comparison covers them all."""
 
     def __init__(self, steps: Sequence[PlanStep]) -> None:
         commands = CommandList(command for step in steps for command in step.commands)
@@ -274,12 +275,12 @@ class CommandSegment(PlanStep):
 
 
 def is_separate(step: PlanStep, changing: Set[ValueId]) -> bool:
-    """Return whether a step runs in Python in each run, or guards a variable that may change in each call."""
+    """Return whether a step runs in Python in every run or guards a variable that may change in each call."""
     return step.free or not changing.isdisjoint(step.inputs)
 
 
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
-    """Group consecutive steps into segments, except `is_separate` steps, whose host outputs are added to `changing`."""
+    """Group steps into segments, except `is_separate` steps, whose host outputs are added to `changing`."""
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []
     for step in steps:
@@ -295,7 +296,7 @@ def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanS
 
 
 def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Copy an output into the plan's array unless it is there already; return False if it cannot be copied."""
+    """Copy an output to the plan's array unless it is there; return False if that is not possible."""
     value = cell[0]
     if value is array:
         return True

@@ -1,7 +1,7 @@
 """Commits updates: copies the next values of shared arrays over the current ones.
 
-If a call replaced the arrays instead, their addresses would change in each call, and no plan could be used twice. Other
-values in the overwritten buffers, such as a result that equals the current value, are copied elsewhere first.
+If a call replaced the arrays, their addresses would change, and no plan could be used twice. Other values in the
+overwritten buffers, such as a result that equals the current value, are first copied elsewhere.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Recorder
 
-#: Maximum number of times that a plan's commit is recorded: if arrays move in each call, recording is useless.
+#: The maximum number of recordings of a plan's commit, which are useless if arrays move in each call.
 MAX_RECORDINGS = 3
 
-#: The cells of inputs, each with the cell of its next value.
+#: The cells of inputs, each with its next value's cell.
 CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
 def advance(pairs: CellPairs) -> None:
-    """Store next values in the cells of inputs, reading all next values before writing any."""
+    """Store next values in the inputs' cells, after reading all of them."""
     for cell, value in [(cell, following[0]) for cell, following in pairs]:
         cell[0] = value
 
 
 def check_updates(linked: LinkedFunction) -> None:
-    """Raise ValueError if a next value does not have the length that its shared variable requires."""
+    """Raise ValueError if a next value lacks the length that its shared variable requires."""
     for var, check in linked.next_value_checks.items():
         check(linked.value(linked.updates[var]))
 
 
 def commit(linked: LinkedFunction) -> None:
-    """Copy the next values of shared arrays over the current ones, at the end of a call."""
+    """Copy next values of shared arrays over the current ones."""
     check_updates(linked)
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
@@ -67,9 +67,9 @@ def find_commit(
 ) -> Commit:
     """Find the next values to write, and the values to copy before they are overwritten.
 
-    `updates` has a key, the current value and the next value of each update; `values` has keys and values that are
-    needed after the updates. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether a
-    next value is in the current value's place.
+    `updates` lists the key, the current value and the next value of each update. `values` lists keys and values that
+    are needed afterwards. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether a next
+    value already has the current value's memory.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -83,24 +83,24 @@ def buffer_of(value: Any) -> int | None:
 
 
 def _is_in_place(present: Array, following: Array) -> bool:
-    """Return whether a next value needs no copy because it is in the current value's buffer or has no elements."""
+    """Return whether a next value needs no copy, because it is in the current value's buffer or has no elements."""
     return not (present.size and following.size) or buffer_of(present) == buffer_of(following)
 
 
 class CommitUpdates:
-    """A commit that is recorded for one plan, whose arrays are usually the same in each call."""
+    """A recorded commit for one plan, whose arrays are usually the same in each call."""
 
     def __init__(self, linked: LinkedFunction, max_recordings: int) -> None:
         self._linked = linked
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether any next value with a length check is not among the compared arrays.
+        #: Whether a next value with a length check is not among the compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The context of the arrays; None if they are in several contexts.
         self._context = contexts.pop() if len(contexts) == 1 else None
-        #: The recorded arrays; None before a recording, which no call needs if there are no arrays to write.
+        #: The recorded arrays; None before a recording.
         self._before: list[Any] | None = None if self._cells else []
         self._after: list[Any] = []
         self._commands = CommandList()
@@ -109,16 +109,16 @@ class CommitUpdates:
         self._merging: LaunchMerging | None = None
 
     def commands(self) -> CommandList | None:
-        """Return the commands that commit the values currently in the cells; None if they were not recorded."""
+        """Return the commands that commit the current values in the cells; None if they were not recorded."""
         return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
     @property
     def is_final(self) -> bool:
-        """Whether `run` only enqueues the same commands from now on."""
+        """Whether all later runs only enqueue the same commands."""
         return not self._checks and (self._merging is None or self._merging.done)
 
     def is_ready(self) -> bool:
-        """Return whether `run` only enqueues recorded commands for the values currently in the cells."""
+        """Return whether `run` only enqueues recorded commands for the current values in the cells."""
         return not self._checks and self._is_recorded([cell[0] for cell in self._cells])
 
     def run(self) -> None:
