@@ -46,7 +46,7 @@ class Link:
     lends: bool
     #: The member for the worker's device; None if some workers are in another process.
     member: Member | None = None
-    #: If workers lend arrays: for each rank, objects that wait until its device has read the lent pieces.
+    #: For each rank, the objects that wait until its device has read the pieces lent by others.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:

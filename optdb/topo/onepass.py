@@ -105,7 +105,7 @@ class FoldingPass(TopoOptimizer):
     """A constant folding pass that does nothing if no node has only constant inputs."""
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Return whether no node of `fgraph` has only constant inputs."""
+        """Return whether `fgraph` has no node to fold."""
         return not any(map(_is_constant, fgraph.apply_nodes))
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:

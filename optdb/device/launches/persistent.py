@@ -137,7 +137,7 @@ class PersistentMerger:
         return list(found.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in child processes; return the segments, unmerged and for each configuration."""
+        """Build the programs in child processes; return the unmerged segments, then those of each configuration."""
         self._build(in_child=True)
         if not any(program.is_built for program in self._programs.values()):
             return None

@@ -1,8 +1,9 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
 A *tile* is the work that one group does at a time: a work item of the command for each item of the group, or a piece of
-a copy. The kernel calls functions that ``bodies`` makes from kernels. A kernel whose items synchronize needs groups of
-its own size, or runs in *teams* within a group, which synchronize separately (``GridBarrier.has_teams``).
+a copy. The merged kernel calls the other kernels as functions, which ``bodies`` generates. A kernel whose items
+synchronize needs groups of its own size, or runs in *teams* within a group, which synchronize separately
+(``GridBarrier.has_teams``).
 """
 
 from __future__ import annotations

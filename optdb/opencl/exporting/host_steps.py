@@ -162,7 +162,7 @@ def _part(node: Apply, value: Any, *index: Any) -> Any:
 
 
 def _plain_index(entry: Any) -> int | slice:
-    """Return an index as plain numbers, which guards fix."""
+    """Return an index as plain numbers, and record guards for them."""
     if isinstance(entry, slice):
         return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
     return int(entry)

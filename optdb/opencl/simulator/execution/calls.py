@@ -43,7 +43,7 @@ def merge_at_once(function: DeviceFunction) -> None:
 class RepeatedMethod:
     """Calls a simulator's method; if nothing has changed, it enqueues the previous call's commands again.
 
-    This saves most of the host's time for a function with many shared variables.
+    For a function with many shared variables, such a call takes a fraction of the host's time.
     """
 
     def __init__(self, function: DeviceFunction) -> None:
