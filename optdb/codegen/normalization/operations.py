@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.elements import ElementKernels, contiguous, copying
+from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import check_shapes
 from optdb.codegen.normalization.channel_reductions import (
@@ -26,7 +27,7 @@ from optdb.codegen.normalization.channel_reductions import (
     launch_merging,
     merging_kernel,
 )
-from optdb.codegen.normalization.channels import ChannelMap, Channels, Runs, launch_numbers
+from optdb.codegen.normalization.channels import Channels, Runs, launch_numbers
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
@@ -65,11 +66,12 @@ class _OfChannels(Operation):
     def __post_init__(self) -> None:
         self._runs = Runs.of(self.x.ndim, self.axes)
         self._fold: ChannelFold | CompensatedFold | None = None
-        self._map: ChannelMap | None = None
+        self._map: ElementKernels | None = None
+        self._map_numbers = 0
 
     def kernels(self) -> list[Kernel]:
         folding = [] if self._fold is None else self._fold.kernels()
-        mapping = [] if self._map is None else self._map.kernels(self.context.profile.runs_items_serially)
+        mapping = [] if self._map is None else self._map.kernels()
         return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
     def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
@@ -101,13 +103,22 @@ class _OfChannels(Operation):
         launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
+    def _map_elements(self, arrays: Sequence[str], numbers: Sequence[str], expression: str) -> None:
+        """Choose the kernels that compute elements from elements of arrays and from per-channel numbers."""
+        dtype = self.x.dtype
+        inputs = [Operand.of(x, dtype) for x in arrays] + [Operand.of(x, work_dtype(dtype)) for x in numbers]
+        outputs, kind = (Operand.of("z", dtype),), self.context.profile.device_kind
+        code = ElementCode(tuple(inputs), outputs, f"z = {expression};", self.x.ndim, "normalize", device_kind=kind)
+        self._map, self._map_numbers = ElementKernels(code), len(numbers)
+
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the per-channel numbers from `args`, then the last array from these numbers and the other arrays."""
-        n, *inputs, out = channels.number, *arrays
+        *inputs, out = arrays
         assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
-        numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
+        shape, dtype = self._channel_shape(out.shape), work_dtype(out.dtype)
+        numbers: list[Array] = [empty(self.context, shape, dtype) for _ in range(self._map_numbers)]
         self._launch_numbers(kernels, channels, *args, *numbers)
-        self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
+        self._map.launch(kernels, self.context, out.shape, [*inputs, *numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
         channel_shape = self._channel_shape(shape)
@@ -138,7 +149,7 @@ class BatchNormTraining(_OfChannels):
         super().__post_init__()
         words = _RUNNING if self.running else dict.fromkeys(_RUNNING, "")
         self._fold_and_merge("train_numbers", MOMENTS, **words)
-        self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
+        self._map_elements(("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, scale, bias, epsilon, factor, *running = inputs
@@ -168,7 +179,7 @@ class BatchNormGradient(_OfChannels):
         names = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
         self._fold_and_merge("gradient_numbers", GRADIENT_SUMS)
-        self._map = ChannelMap(self.x.dtype, self._runs, ("x", "dy"), names, expression)
+        self._map_elements(("x", "dy"), names, expression)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, dy, *of_channel, _ = inputs
@@ -240,7 +251,7 @@ class BatchNormInference(_OfChannels):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._numbers = _number_kernel(_NUMBERS["inference_numbers"], self.x.dtype)
-        self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
+        self._map_elements(("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, *of_channel, epsilon = inputs
