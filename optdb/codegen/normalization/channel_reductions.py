@@ -243,17 +243,16 @@ class Statistic:
     one: str
     center: bool
     results: Mapping[str, str]
-    #: The initializer that sets a part's state from these arrays.
-    partial: str
-    #: The function that declares the merged numbers, and the arrays of sums in float64 that it merges on CPUs.
+    #: The array that holds each member of a part's state, if any; sums in float64 have no compensations.
+    parts: tuple[str, ...]
+    #: The function that declares the merged numbers, and the arrays of sums in float64.
     merged: str
     wide_sums: tuple[str, ...]
 
-    @property
-    def declarations(self) -> str:
-        """The definitions of the struct and the functions."""
+    def declarations(self, computed: str = "W") -> str:
+        """Return the definitions of the struct and the functions, for the C type to compute in."""
         struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
-        return struct + "".join(_CODE[helper] for helper in self.helpers)
+        return filled(struct + "".join(_CODE[helper] for helper in self.helpers), W=computed)
 
 
 MOMENTS = Statistic(
@@ -266,7 +265,7 @@ MOMENTS = Statistic(
     one="merge_elements(&state, x, 1);",
     center=False,
     results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
-    partial="min(part, m - i * part), means[at], rests[at], deviations[at], 0",
+    parts=("", "means", "rests", "deviations", ""),
     merged="merged_moments",
     wide_sums=("means", "deviations"),
 )
@@ -284,7 +283,7 @@ GRADIENT_SUMS = Statistic(
         **{"products": "state.product", "lost_products": "state.product_lost"},
         **{"sums_d": "state.d", "lost_d": "state.d_lost"},
     },
-    partial="sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]",
+    parts=("sums_dy", "lost_dy", "products", "lost_products", "sums_d", "lost_d"),
     merged="merged_sums",
     wide_sums=("sums_dy", "products", "sums_d"),
 )
@@ -328,18 +327,18 @@ class CompensatedFold:
         kernels["fold_rows"].call(groups * group, group, n, team, m, parts, part, *channels.fold_args(), *arrays)
 
 
-def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
+def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool, **words: str) -> Kernel:
     """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
-    words |= {"KIND": "KERNEL", "TEAM": "ga_size items,", "N": "W", "SUMS": declared("W", statistic.results)}
-    code = statistic.declarations + filled(functions("normalization/numbers.cl")[name], **words)
-    code = code.replace("EACH_CHANNEL", body(_CODE["merged"]).replace("PARTIAL", statistic.partial))
-    code = code.replace("MERGED", body(_CODE[statistic.merged]))
+    sums, computed = (statistic.wide_sums, "ga_double") if in_float64 else (tuple(statistic.results), "W")
+    values = [f"{array}[at]" if array in sums else "0" for array in statistic.parts]
+    if statistic.members[0] == "count":
+        values[0] = "min(part, m - i * part)"
+    words |= {"N": computed, "SUMS": ", ".join(f"ARRAY {computed} *{array}" for array in sums)}
+    code = functions("normalization/numbers.cl")[name]
+    code = code.replace("EACH_CHANNEL", body(_CODE["merged"]).replace("PARTIAL", ", ".join(values)))
+    code = filled(code.replace("MERGED", body(_CODE[statistic.merged])), **words)
+    code = statistic.declarations(computed) + code
     return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS), name)
-
-
-def declared(kind: str, arrays: Iterable[str]) -> str:
-    """Return kernel parameters for arrays of a C type."""
-    return ", ".join(f"ARRAY {kind} *{name}" for name in arrays)
 
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
@@ -370,7 +369,7 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 @functools.lru_cache(maxsize=256)
 def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
     statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
-    code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
+    code = statistic.declarations() + _CODE["fold_rows"] + _CODE["fold_columns"]
     fold = body(_CODE["fold"])
     words = {
         "PARAMS": _params(dtype, runs, statistic),

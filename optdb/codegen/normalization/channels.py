@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
-from optdb.codegen.kernels import CompiledKernel
-from optdb.codegen.layout import launch_items, size_of
+from optdb.codegen.layout import size_of
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import largest, smallest
 
@@ -129,9 +127,3 @@ def _shared(wanted: int, number: int, size: int, least: int) -> int:
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
     return [(1, 0)] * (number - len(runs)) + runs
-
-
-def launch_numbers(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel from numbers.cl for `n` channels."""
-    items = min(context.profile.compute_units, max(n // 64, 1)) if context.profile.runs_items_serially else n
-    launch_items(kernel, context, items, n, *args)

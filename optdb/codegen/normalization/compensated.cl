@@ -168,13 +168,15 @@ void merged()
 void merged_moments()
 {
     state = shared[LID_0];
-    const W rounded = m ? state.mean : NAN, rest = state.rest, mean = m ? total(state.mean, state.rest) : NAN;
-    const W squares = total(state.squares, state.lost);
+    /* The mean is stored as two numbers: its value rounded to W, and the rest. */
+    const W rounded = m ? state.mean : (N)NAN;
+    const W rest = isfinite(state.mean) ? (state.mean - (N)(W)state.mean) + state.rest : 0;
+    const N mean = m ? total(state.mean, state.rest) : (N)NAN, squares = total(state.squares, state.lost);
 }
 
 void merged_sums()
 {
     state = shared[LID_0];
-    const W sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
-    const W product = total(state.product, state.product_lost);
+    const N sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
+    const N product = total(state.product, state.product_lost);
 }

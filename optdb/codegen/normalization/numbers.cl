@@ -1,38 +1,9 @@
-/* Kernels between two passes over the elements. In EACH_CHANNEL, an item or a team merges the sums of the parts of a
-channel `k` of `n`, which has m elements in total; MERGED declares the merged numbers, of type N. The kernels compute
-the numbers that the next pass uses for each element. SUMS are the arrays of sums, and TEAM is the size of a team. */
-
-/* Merge the moments of the parts of a channel. */
-void merged_moments()
-{
-    ga_double seen = 0, mean = 0, squares = 0;
-    for (ga_size i = 0; i < parts; ++i) {
-        const ga_double more = min(part, m - i * part), all = seen + more;
-        const ga_double off = means[i * n + k] - mean;
-        /* The mean of a part may be infinite. */
-        mean = isfinite(off) ? mean + off * (more / all) : mean * (seen / all) + means[i * n + k] * (more / all);
-        squares += deviations[i * n + k] + off * off * (seen * more / all);
-        seen = all;
-    }
-    if (seen == 0)
-        mean = NAN;
-    /* The mean is stored as two numbers: its value rounded to W, and the rest. */
-    const W rounded = mean, rest = isfinite(mean) ? mean - (ga_double)(W)mean : 0;
-}
-
-/* Add up the sums of the parts of a channel. */
-void merged_sums()
-{
-    ga_double sum_dy = 0, product = 0, sum_d = 0;
-    for (ga_size i = 0; i < parts; ++i) {
-        sum_dy += sums_dy[i * n + k];
-        product += products[i * n + k];
-        sum_d += sums_d[i * n + k];
-    }
-}
+/* Kernels between two passes over the elements. In EACH_CHANNEL, a team merges the sums of the parts of a channel `k` of
+`n`, which has m elements in total; MERGED declares the merged numbers, of type N. The kernels compute the numbers that
+the next pass uses for each element. SUMS are the arrays of sums. */
 
 /* OLD_RUNNING, NEW_RUNNING and UPDATE_RUNNING are for running averages; they are empty if there are none. */
-KIND void train_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part, N epsilon, N factor, SUMS,
+KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, N epsilon, N factor, SUMS,
     ARRAY T *scale, ARRAY T *bias OLD_RUNNING, ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING,
     ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
 {
@@ -48,7 +19,7 @@ KIND void train_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part, 
     }
 }
 
-KIND void gradient_numbers(ga_size n, TEAM ga_size m, ga_size parts, SUMS,
+KERNEL void gradient_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, SUMS,
     ARRAY T *scale, ARRAY T *mean, ARRAY T *invstd, ARRAY T *g_scale, ARRAY T *g_bias,
     ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
 {
@@ -65,7 +36,7 @@ KIND void gradient_numbers(ga_size n, TEAM ga_size m, ga_size parts, SUMS,
     }
 }
 
-KIND void moments_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part, SUMS, ARRAY W *moments)
+KERNEL void moments_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, SUMS, ARRAY W *moments)
 {
     EACH_CHANNEL {
         MERGED
@@ -75,7 +46,7 @@ KIND void moments_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part
     }
 }
 
-KIND void sums_numbers(ga_size n, TEAM ga_size m, ga_size parts, SUMS, ARRAY T *invstd, ARRAY W *sums)
+KERNEL void sums_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, SUMS, ARRAY T *invstd, ARRAY W *sums)
 {
     EACH_CHANNEL {
         MERGED

@@ -15,7 +15,7 @@ from typing import Any
 from optdb.codegen.elements import ElementKernels, contiguous, copying
 from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import check_shapes
+from optdb.codegen.layout import check_shapes, launch_striding
 from optdb.codegen.normalization.channel_reductions import (
     GRADIENT_SUMS,
     MOMENTS,
@@ -23,13 +23,12 @@ from optdb.codegen.normalization.channel_reductions import (
     CompensatedFold,
     Pass,
     Statistic,
-    declared,
     launch_merging,
     merging_kernel,
 )
-from optdb.codegen.normalization.channels import Channels, Runs, launch_numbers
+from optdb.codegen.normalization.channels import Channels, Runs
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
-from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, typed, work_dtype
+from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 
@@ -42,7 +41,6 @@ _GRADIENT_PASSES = (
     Pass(_GRADIENT_SUMS, "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
 )
 
-_NUMBERS = functions("normalization/numbers.cl")
 #: Code for running averages in the kernel that computes per-channel numbers.
 _RUNNING = {
     "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
@@ -52,7 +50,6 @@ _RUNNING = {
         new_var[k] = STORE(LOAD(old_var[k]) * (1 - factor) + size / (size - 1) * var * factor);
 """,
 }
-_EACH_CHANNEL = "for (ga_size k = get_global_id(0); k < n; k += get_global_size(0))"
 _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 
@@ -76,16 +73,14 @@ class _OfChannels(Operation):
 
     def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
         """Choose the kernels of the per-channel numbers: in float64, or with compensated sums."""
-        dtype = self.x.dtype
-        if not self.context.profile.accumulates_in_float64:
+        dtype, in_float64 = self.x.dtype, self.context.profile.accumulates_in_float64
+        if in_float64:
+            moments = statistic is MOMENTS
+            passes, sums = (_MOMENT_PASSES, ("mean", "s1")) if moments else (_GRADIENT_PASSES, _GRADIENT_SUMS)
+            self._fold = ChannelFold(dtype, self._runs, statistic.arrays, passes, sums, statistic.center)
+        else:
             self._fold = CompensatedFold(dtype, self._runs, statistic)
-            self._numbers = merging_kernel(name, dtype, statistic, **words)
-            return
-        passes, sums = (_MOMENT_PASSES, ("mean", "s1")) if statistic is MOMENTS else (_GRADIENT_PASSES, _GRADIENT_SUMS)
-        self._fold = ChannelFold(dtype, self._runs, statistic.arrays, passes, sums, statistic.center)
-        words |= {"KIND": "OUTLINED_KERNEL", "TEAM": "", "N": "ga_double", "EACH_CHANNEL": _EACH_CHANNEL}
-        code = filled(_NUMBERS[name], **words, SUMS=declared("ga_double", statistic.wide_sums))
-        self._numbers = _number_kernel(code.replace("MERGED", body(_NUMBERS[statistic.merged])), dtype)
+        self._numbers = merging_kernel(name, dtype, statistic, in_float64, **words)
 
     def _folded(
         self, kernels: Kernels, channels: Channels, inputs: Sequence[Array], *center: Array
@@ -100,7 +95,7 @@ class _OfChannels(Operation):
         return parts, part, sums
 
     def _launch_numbers(self, kernels: Kernels, channels: Channels, *args: Any) -> None:
-        launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
+        launch = launch_striding if self._fold is None else launch_merging
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
     def _map_elements(self, arrays: Sequence[str], numbers: Sequence[str], expression: str) -> None:
@@ -250,7 +245,8 @@ class BatchNormInference(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers = _number_kernel(_NUMBERS["inference_numbers"], self.x.dtype)
+        code = functions("normalization/numbers.cl")["inference_numbers"]
+        self._numbers = Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
         self._map_elements(("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -262,7 +258,3 @@ class BatchNormInference(_OfChannels):
         channels = Channels.of(x.shape, self.axes)
         x = contiguous(x, self.x, kernels, self.context)
         self._compute(kernels, channels, [as_float(epsilon), *parameters], x, out)
-
-
-def _number_kernel(code: str, dtype: str) -> Kernel:
-    return Kernel(ROUND_EACH_STEP + typed(code, dtype))
