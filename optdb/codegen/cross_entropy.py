@@ -30,29 +30,38 @@ _UNROLLED, _FOURS = 4, 4
 #: Minimum number of elements per item of a team, if the row is long enough.
 _EACH = 4
 
-_SERIAL, _TEAMS = functions("cross_entropy.cl"), functions("row_teams.cl")
+_CODE = functions("cross_entropy.cl")
+#: The rows of an item on a device that runs items serially, and the row of a team.
+_SERIAL = """const uint team = 1, lane = 0;
+    for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0))"""
 _TEAM = """const uint team = (uint)items, lane = (uint)LID_0 % team, begin = (uint)LID_0 - lane;
     const ga_size i = GID_0 * (LDIM_0 / team) + LID_0 / team;"""
-_FOLD = re.compile(r"FOLD\((.*)\)$", re.MULTILINE)
-_FOLDED = r"""for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
+#: ``FOLD(x, expression)`` replaces x with the fold of a team's values; the expression combines u and v.
+_FOLD = re.compile(r"FOLD\((\w+), (.*)\)$", re.MULTILINE)
+_FOLDED = r"""shared[LID_0] = \1;
+    for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
         local_barrier();
         if (lane < half_of) {
             const W u = shared[LID_0], v = shared[LID_0 + half_of];
-            shared[LID_0] = \1;
+            shared[LID_0] = \2;
         }
     }
+    local_barrier();
+    \1 = shared[begin];
     local_barrier();"""
 
 
 def _row_kernel(name: str, context: Context) -> str:
     if context.profile.runs_items_serially:
-        return _SERIAL[name]
-    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
+        return filled(_FOLD.sub("", _CODE[name]), TEAM=_SERIAL, SHARED="", UNROLL="")
+    code = _FOLD.sub(_FOLDED, {**_CODE, **functions("row_teams.cl")}[name])
+    words = {"TEAM": _TEAM, "SHARED": f"LOCAL_MEM W shared[{GROUP}];", "UNROLL": f"#pragma unroll {_UNROLLED}"}
+    return filled(code, **words, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
 
 
 def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
     if context.profile.runs_items_serially:
-        launch_striding(kernel, context, rows, columns, *args)
+        launch_striding(kernel, context, rows, columns, 1, *args)
         return
     group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
     team = 1
@@ -194,7 +203,7 @@ class CrossEntropy(Operation):
     reads_tables_alone = True
 
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(_SERIAL["lookup"], self.dtype))]
+        return [Kernel(typed(_CODE["lookup"], self.dtype))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         p, classes = inputs
@@ -218,7 +227,7 @@ class CrossEntropyGradient(Operation):
     def kernels(self) -> list[Kernel]:
         quotient = ctype(work_dtype(np.promote_types(self.gradient_dtype, self.dtype)))
         words = type_words(self.gradient_dtype, "G_")
-        return [Kernel(typed(_SERIAL["lookup_gradient"], self.dtype, **words, QUOTIENT=quotient))]
+        return [Kernel(typed(_CODE["lookup_gradient"], self.dtype, **words, QUOTIENT=quotient))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         g, p, classes = inputs

@@ -1,68 +1,5 @@
-/*
-The kernels of cross_entropy.cl for devices that run items in parallel: a team of items within a group processes a row.
-Neighbouring items read neighbouring elements, and merge in local memory. TEAM computes the row i and the item's lane.
-FOLD reduces the values of a team in `shared`, with an expression of two values u and v. A team has at most as many
-items as a row has elements. An item loads UNROLLED elements of its row before it uses the first one.
-*/
-
-KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
-{
-#define AT(j) (ELEMENT)
-    LOCAL_MEM W shared[GROUP];
-    TEAM
-    W largest = 0, sum = 0;
-    if (i < rows) {
-        largest = AT(lane);
-        #pragma unroll UNROLLED
-        for (ga_size j = lane + team; j < columns; j += team) {
-            const W v = AT(j);
-            largest = v > largest || isnan(v) ? v : largest;
-        }
-    }
-    shared[LID_0] = largest;
-    FOLD(v > u || isnan(v) ? v : u)
-    largest = shared[begin];
-    local_barrier();
-    if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team)
-            sum += exp(AT(j) - largest);
-    }
-    shared[LID_0] = sum;
-    FOLD(u + v)
-    sum = shared[begin];
-    const W log_sum = log(sum);
-    if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team)
-            z[i * columns + j] = STORE(RESULT);
-    }
-#undef AT
-}
-
-KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0, ga_ssize dy1,
-    ARRAY T *sm, ga_ssize sm0, ga_ssize sm1, ARRAY T *z)
-{
-    LOCAL_MEM W shared[GROUP];
-    TEAM
-    const GLOBAL_MEM T *dy_row = dy + (ga_ssize)i * dy0, *sm_row = sm + (ga_ssize)i * sm0;
-    W sum = 0;
-    if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team)
-            sum += LOAD(dy_row[(ga_ssize)j * dy1]) * LOAD(sm_row[(ga_ssize)j * sm1]);
-    }
-    shared[LID_0] = sum;
-    FOLD(u + v)
-    sum = shared[begin];
-    if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team) {
-            const W weight = LOAD(sm_row[(ga_ssize)j * sm1]);
-            z[i * columns + j] = STORE(LOAD(dy_row[(ga_ssize)j * dy1]) * weight - sum * weight);
-        }
-    }
-}
+/* The kernel of cross_entropy.cl for devices that run items in parallel. An item loads UNROLLED elements, or FOURS times
+four, of its row before it uses the first one. */
 
 /* The first of equal elements counts as the largest; the first NaN exceeds all numbers.
 
@@ -203,19 +140,4 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
 #undef BASE
 #undef ADD
 #undef WRITE
-}
-
-KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,
-    ARRAY T *sm, ga_ssize sm0, ga_ssize sm1, ARRAY ga_long *y, ARRAY T *dx)
-{
-    TEAM
-    if (i >= rows)
-        return;
-    const W by = LOAD(dy[(ga_ssize)i * dy0]);
-    const ga_size its_class = (ga_size)y[i];
-    #pragma unroll UNROLLED
-    for (ga_size j = lane; j < columns; j += team) {
-        const W part = by * LOAD(sm[(ga_ssize)i * sm0 + (ga_ssize)j * sm1]);
-        dx[i * columns + j] = STORE(j == its_class ? part - by : part);
-    }
 }
