@@ -1,24 +1,9 @@
-/* Kernels that compute arrays elementwise.
+/* Kernels that process n points row by row; `column` is the index along the last axis. ONCE runs before the first point,
+and POINTS processes WIDTH points of a row from i on. In elementwise kernels, len are the lengths of axes, x_s are the
+strides of array x, and x_p is the offset of its element i. */
 
-An item processes a chunk of the n elements. NUMBERS are n, chunk, and other numbers that the statements use; len are
-the lengths of axes, ROW is the length of the last one, x_s are the strides of array x, and x_p is the offset of its
-element i. */
-
-/* Arrays with the same memory layout. */
-OUTLINED_KERNEL void alike(NUMBERS, ARRAYS)
-{
-    const ga_size begin = get_global_id(0) * chunk;
-    const ga_size end = min(begin + chunk, n);
-    if (begin >= end)
-        return;
-    ONCE
-    for (ga_size i = begin; i < end; ++i) {
-        ELEMENT_ALIKE
-    }
-}
-
-/* Process WIDTH elements of a row at a time: one, or a vector on CPUs. */
-OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
+/* An item processes a chunk of the points. STOP is the end of the row or of the chunk. */
+OUTLINED_KERNEL void chunked(PARAMS)
 {
     ga_size i = get_global_id(0) * chunk;
     const ga_size end = min(i + chunk, n);
@@ -27,56 +12,24 @@ OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
     ONCE
     while (i < end) {
         OFFSETS
-        const ga_size stop = min(end, i + (ROW - column));
+        const ga_size stop = STOP;
         for (; i < stop; i += WIDTH) {
-            ELEMENT
+            POINTS
             NEXT
         }
         i = stop;
     }
+    FINISH
 }
 
-/* For GPUs: an item processes four neighbours in arrays of the same layout, aligned for reading four at once. */
-KERNEL void quads(NUMBERS, ARRAYS)
+/* For GPUs: an item processes EACH neighbours. */
+KERNEL void neighbours(PARAMS)
 {
-    const ga_size i = get_global_id(0) * QUAD;
-    if (i >= n)
-        return;
-    const int count = (int)min((ga_size)QUAD, n - i);
-    ONCE
-    READ_QUADS
-    #pragma unroll
-    for (int l = 0; l < QUAD; ++l) {
-        ELEMENT_OF_QUADS
-    }
-    WRITE_QUADS
-}
-
-/* The same for arrays whose rows consist of groups of four, or are broadcast; indexes have 32 bits. */
-KERNEL void row_quads(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
-{
-    const uint i = (uint)get_global_id(0) * QUAD;
+    const INDEX i = (INDEX)get_global_id(0) * EACH;
     if (i >= n)
         return;
     ONCE
-    NARROW_OFFSETS
-    READ_ROW_QUADS
-    #pragma unroll
-    for (int l = 0; l < QUAD; ++l) {
-        ELEMENT_OF_QUADS
-    }
-    WRITE_ROW_QUADS
-}
-
-/* For GPUs: an item processes one element, with 32-bit indexes. */
-KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
-{
-    const uint i = (uint)get_global_id(0);
-    if (i >= n)
-        return;
-    ONCE
-    NARROW_OFFSETS
-    ELEMENT
+    POINTS
 }
 
 /* Functions that read and write a vector of elements, `step` apart; `count` limits them at the end of a row. */

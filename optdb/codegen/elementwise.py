@@ -8,7 +8,7 @@ of the same layout (``quads``), four neighbours in a row (``row_quads``), or one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,45 +150,58 @@ class ElementCode:
 
     def kernels(self) -> str:
         """Return the kernels for `device_kind`, or for all devices."""
-        last, (sizes, steps) = self.ndim - 1, self._params("ga_size", "ga_ssize")
-        numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
+        last, code = self.ndim - 1, functions("elementwise.cl")
         offsets = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
-        words = {
-            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "quads", "row_quads", "narrow")},
-            "WIDTH": 1,
-            "NUMBERS": ", ".join(numbers),
-            "LENGTHS": sizes,
-            "ARRAYS": ", ".join(x.param for x in self.operands),
-            "STEPS": steps,
-            "ONCE": joined([*(x.read("0") for x in self.inputs if x.single), self.once]),
+        once = joined([*(x.read("0") for x in self.inputs if x.single), self.once])
+        rows = {
+            "PARAMS": self._params("ga_size", "ga_ssize"),
             "OFFSETS": row_offsets("len", self.ndim, offsets),
-            "ROW": f"len{last}",
-            "ELEMENT": self._element(lambda x: f"{x.name}_p"),
+            "STOP": f"min(end, i + (len{last} - column))",
+            "WIDTH": 1,
+            "POINTS": self._element("_p"),
             "NEXT": joined(f"{x.name}_p += {x.name}_s{last};" for x in self.stepping),
+            "FINISH": "",
         }
-        code = functions("elementwise.cl")
+
+        def kernel(template: str, name: str, words: dict[str, Any]) -> str:
+            return filled(code[template], **{template: f"{self.name}_{name}", "ONCE": once}, **words)
+
         if self.device_kind == "cpu":
             readers = [x.lane_reader(self.name) for x in self.many]
             writers = [x.lane_writer(self.name) for x in self.outputs]
-            vectors = filled(code["strided"], **{**words, **self._vector_words()})
-            return joined(dict.fromkeys([*readers, *writers, vectors]))
+            return joined(dict.fromkeys([*readers, *writers, kernel("chunked", "lanes", rows | self._vector_words())]))
         if self.device_kind is None:
-            return filled(code["strided"] + code["alike"], **words, ELEMENT_ALIKE=self._element(lambda x: "i"))
-        words["strided"] = f"{self.name}_wide"
-        words["NARROW_LENGTHS"], words["NARROW_STEPS"] = self._params("ga_uint", "ga_int")
-        words["NARROW_OFFSETS"] = row_offsets("len", self.ndim, offsets, "uint", "int")
-        rows = code["row_quads"] if self.ndim > 1 else ""
-        return filled(code["strided"] + code["narrow"] + code["quads"] + rows, **words, **self._quad_words())
+            alike = {"PARAMS": self._params(), "OFFSETS": "", "STOP": "end", "POINTS": self._element(), "NEXT": ""}
+            return kernel("chunked", "strided", rows) + kernel("chunked", "alike", rows | alike)
+        narrow = {"PARAMS": self._params("ga_uint", "ga_int"), "INDEX": "uint"}
+        place = row_offsets("len", self.ndim, offsets, "uint", "int")
+        quads = {"PARAMS": self._params(), "INDEX": "ga_size", "EACH": QUAD, "POINTS": self._contiguous_quads()}
+        kernels = [
+            kernel("chunked", "wide", rows),
+            kernel("neighbours", "narrow", narrow | {"EACH": 1, "POINTS": joined([place, self._element("_p")])}),
+            kernel("neighbours", "quads", quads),
+        ]
+        if self.ndim > 1:
+            row_quads = {"EACH": QUAD, "POINTS": joined([place, self._quads_of_rows()])}
+            kernels.append(kernel("neighbours", "row_quads", narrow | row_quads))
+        return "".join(kernels)
 
-    def _params(self, size: str, step: str) -> tuple[str, str]:
-        dims = range(self.ndim)
+    def _params(self, size: str = "", step: str = "") -> str:
+        """Return the parameters, with those of lengths and strides if their types are given."""
+        dims = range(self.ndim) if size else ()
+        numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
         steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
-        return ", ".join(f"{size} len{d}" for d in dims), ", ".join(steps)
+        return ", ".join([*numbers, *[f"{size} len{d}" for d in dims], *[x.param for x in self.operands], *steps])
 
-    def _element(self, offset: Callable[[Operand], str]) -> str:
-        reads = [x.read(offset(x)) for x in self.many]
+    def _element(self, offset: str | None = None) -> str:
+        """Return code that computes element `i`; `offset` is the end of the names of the arrays' offsets."""
+
+        def at(x: Operand) -> str:
+            return "i" if offset is None else f"{x.name}{offset}"
+
+        reads = [x.read(at(x)) for x in self.many]
         declared = [x.declare() for x in self.outputs]
-        return joined([*reads, *declared, self.statements, *(x.write(offset(x)) for x in self.outputs)])
+        return joined([*reads, *declared, self.statements, *(x.write(at(x)) for x in self.outputs)])
 
     def _vector_words(self) -> dict[str, Any]:
         def at(x: Operand) -> str:
@@ -202,27 +215,33 @@ class ElementCode:
             *[f"{x.writer(self.name)}({x.name}, {at(x)});" for x in self.outputs],
         ]
         steps = [f"{x.name}_p += {WIDTH} * {x.name}_s{self.ndim - 1};" for x in self.stepping]
-        return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
+        return {"WIDTH": WIDTH, "POINTS": joined(vectors), "NEXT": joined(steps)}
 
-    def _quad_words(self) -> dict[str, Any]:
-        row = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
-        declared = [x.declare_quad() for x in self.outputs]
-        element = [
+    def _contiguous_quads(self) -> str:
+        count = f"const int count = (int)min((ga_size){QUAD}, n - i);"
+        reads = map(_read_contiguous_quad, self.many)
+        return self._quads([count, *reads], map(_write_contiguous_quad, self.outputs))
+
+    def _quads_of_rows(self) -> str:
+        reads = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
+        return self._quads(
+            reads,
+            [f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs],
+        )
+
+    def _quads(self, reads: Iterable[str], writes: Iterable[str]) -> str:
+        lines = [
+            *reads,
+            *[x.declare_quad() for x in self.outputs],
+            f"#pragma unroll\nfor (int l = 0; l < {QUAD}; ++l) {{",
             *[f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self.many],
             *[x.declare() for x in self.outputs],
             self.statements,
             *[f"{x.name}_quad.s[l] = {x.store}({x.name});" for x in self.outputs],
+            "}",
+            *writes,
         ]
-        return {
-            "QUAD": QUAD,
-            "READ_QUADS": joined([*map(_read_contiguous_quad, self.many), *declared]),
-            "READ_ROW_QUADS": joined([*row, *declared]),
-            "WRITE_ROW_QUADS": joined(
-                f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs
-            ),
-            "ELEMENT_OF_QUADS": joined(element),
-            "WRITE_QUADS": joined(map(_write_contiguous_quad, self.outputs)),
-        }
+        return joined(lines)
 
 
 def _read_contiguous_quad(x: Operand) -> str:

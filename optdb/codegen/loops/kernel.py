@@ -136,24 +136,30 @@ class LoopKernel:
         target_code = TargetCode(self)
         readers = dict.fromkeys(self._functions(names))
         last = len(self.domain) - 1
-        array = "GLOBAL_MEM" if is_function else "ARRAY"
-        words = {
-            "ARRAYS": ", ".join(f"{array} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers),
-            "ONCE": joined([*aliases, *once]),
-            "BEGIN": joined(target_code.begin),
+        kind = "GLOBAL_MEM" if is_function else "ARRAY"
+        arrays = [f"{kind} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers]
+        if self.is_serial:
+            template, item = functions("elementwise.cl")["chunked"], "0" if is_function else "get_global_id(0)"
+            count = f"(int)min((ga_size){self.width}, stop - i)"
+            row = "n" if last <= 0 else f"{self.domain[-1]}UL"
+            words = {
+                "chunked": "loop",
+                "WIDTH": self.width,
+                "STOP": f"min(end, i + ({row} - column))",
+                "NEXT": joined(self._advances(names)),
+            }
+        else:
+            template, item, count = _CODE["loop"], "GID_0", "1"
+            words = {"SHARED": joined(f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in folded)}
+        words |= {
+            "PARAMS": ", ".join(["ga_size n", "ga_size chunk", "ga_size items", *arrays]),
+            "ONCE": joined([f"const ga_size item = {item};", *aliases, *once, *target_code.begin]),
             "OFFSETS": joined(self._offsets(names)),
-            "ROW": "n" if last <= 0 else f"{self.domain[-1]}UL",
-            "BODY": joined([*computed, *target_code.body]),
-            "NEXT": joined(self._advances(names)),
+            "POINTS": joined([f"const int count = {count};", *computed, *target_code.body]),
             "FINISH": joined(target_code.finish),
-            "WIDTH": self.width,
-            "SHARED": joined(f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in folded),
-            "chunked": "loop",
-            "strided": "loop",
         }
         if is_function:
             words |= {"OUTLINED_KERNEL": "static", "get_global_id": "(ga_size)"}
-        template = _CODE["chunked" if self.is_serial else "strided"]
         source = "".join([ROUND_EACH_STEP, helpers.source, *readers, filled(template, **words)])
         return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
 

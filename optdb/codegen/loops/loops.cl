@@ -1,40 +1,13 @@
-/* Kernels that loop over a domain of n points, row by row: ROW is the length of the last axis, `column` the index along
-it. ARRAYS are the buffers; a body computes WIDTH points at a time, of which the first `count` are valid. */
+/* The code of fused loops, and the kernel for GPUs: items process n points with a grid stride. For CPUs, the kernel is
+`chunked` in elementwise.cl. */
 
-/* On a CPU, an item processes a chunk of the points. */
-OUTLINED_KERNEL void chunked(ga_size n, ga_size chunk, ga_size items, ARRAYS)
-{
-    const ga_size item = get_global_id(0);
-    ga_size i = item * chunk;
-    const ga_size end = min(i + chunk, n);
-    if (i >= end)
-        return;
-    ONCE
-    BEGIN
-    while (i < end) {
-        OFFSETS
-        const ga_size stop = min(end, i + (ROW - column));
-        for (; i < stop; i += WIDTH) {
-            const int count = (int)min((ga_size)WIDTH, stop - i);
-            BODY
-            NEXT
-        }
-        i = stop;
-    }
-    FINISH
-}
-
-/* On other devices, items process the points with a grid stride. */
-KERNEL void strided(ga_size n, ga_size chunk, ga_size items, ARRAYS)
+KERNEL void loop(PARAMS)
 {
     SHARED
-    const ga_size item = GID_0;
-    const int count = 1;
     ONCE
-    BEGIN
     for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {
         OFFSETS
-        BODY
+        POINTS
     }
     FINISH
 }
