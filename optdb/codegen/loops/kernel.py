@@ -134,7 +134,7 @@ class LoopKernel:
         ]
         folded = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
         target_code = TargetCode(self)
-        readers = dict.fromkeys(self._functions(names))
+        functions_used = dict.fromkeys([*self._functions(names), *target_code.functions])
         last = len(self.domain) - 1
         kind = "GLOBAL_MEM" if is_function else "ARRAY"
         arrays = [f"{kind} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers]
@@ -160,7 +160,7 @@ class LoopKernel:
         }
         if is_function:
             words |= {"OUTLINED_KERNEL": "static", "get_global_id": "(ga_size)"}
-        source = "".join([ROUND_EACH_STEP, helpers.source, *readers, filled(template, **words)])
+        source = "".join([ROUND_EACH_STEP, helpers.source, *functions_used, filled(template, **words)])
         return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
 
     def name_of(self, buffer: Buffer) -> str:

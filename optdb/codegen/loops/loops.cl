@@ -12,6 +12,21 @@ KERNEL void loop(PARAMS)
     FINISH
 }
 
+/* The items of a group fold their accumulators. */
+void fold_items()
+{
+    shared[LID_0] = acc;
+    local_barrier();
+    for (uint half_of = GROUP / 2; half_of > 0; half_of /= 2) {
+        if (LID_0 < half_of)
+            shared[LID_0] = combine(shared[LID_0], shared[LID_0 + half_of]);
+        local_barrier();
+    }
+    if (LID_0 == 0)
+        PART = STORE(shared[0]);
+    local_barrier();
+}
+
 /* The dot product of a vector and a matrix row, given by its first element. */
 static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector, ga_size length)
 {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type
-from optdb.codegen.source import filled, functions, joined, write_w
+from optdb.codegen.source import body, filled, functions, joined, write_w
+
+if TYPE_CHECKING:
+    from optdb.codegen.loops.kernel import LoopKernel
 
 #: The extension that atomic additions to 8-byte numbers need.
 WIDE_ATOMICS = "cl_khr_int64_base_atomics"
@@ -99,33 +102,17 @@ def atomic_addition(dtype: str) -> str:
     return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
 
 
-class Loop(Protocol):
-    """The part of a fused loop that its targets' code uses."""
-
-    targets: Sequence[Target]
-    program: ScalarProgram
-    #: The number of points that an item computes at a time.
-    width: int
-    is_scalar: bool
-    is_serial: bool
-    group: int
-
-    def name_of(self, buffer: Buffer) -> str:
-        """Return a buffer's name in the code."""
-
-    def factors(self, index: Index) -> list[int]:
-        """Return the factors of an index, one for each axis of the loop."""
-
-
 class TargetCode:
     """The statements that process a loop's results, which are named ``r0``, ``r1`` and so on."""
 
-    def __init__(self, kernel: Loop) -> None:
+    def __init__(self, kernel: LoopKernel) -> None:
         self._kernel = kernel
         #: The statements before the loop, in its body, and after it.
         self.begin: list[str] = []
         self.body: list[str] = []
         self.finish: list[str] = []
+        #: The functions that the statements call.
+        self.functions: list[str] = []
         #: Buffers whose parts the emitted code has already located.
         self._found: set[Buffer] = set()
         #: Statements for each lane: a template with placeholders, then the result and the index to substitute.
@@ -165,7 +152,7 @@ class TargetCode:
         return f"{at}[s{number}_p] = {operand.store}({result});"
 
     def _add_rows(self, target: ColumnSum, result: str) -> None:
-        self._find_zeroed_part(target.parts, target.length)
+        self._find_part(target.parts, f"item * {target.length}UL", target.length)
         row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
         kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
         factor = result if self._kernel.width > 1 else f"({kind}{WIDTH})({result})"
@@ -174,30 +161,21 @@ class TargetCode:
     def _scatter(self, target: Scatter, result: str, index: str) -> None:
         element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
         if target.part_count:
-            self._find_shared_part(target)
+            self._find_part(target.parts, f"(GID_0 % {target.part_count}UL) * {target.size}UL")
             statement = f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});"
         else:
-            self._find_zeroed_part(target.parts, target.size)
+            self._find_part(target.parts, f"item * {target.size}UL", target.size)
             statement = f"{element} += {{0}};"
         self._added.append((statement, result, index))
 
-    def _find_shared_part(self, target: Scatter) -> None:
-        if target.parts in self._found:
-            return
-        self._found.add(target.parts)
-        name = self._kernel.name_of(target.parts)
-        part = f"(GID_0 % {target.part_count}UL) * {target.size}UL"
-        self.begin.append(f"GLOBAL_MEM {ctype(target.parts.dtype)} *{name}_mine = {name}_at + {part};")
-
-    def _find_zeroed_part(self, parts: Buffer, size: int) -> None:
+    def _find_part(self, parts: Buffer, offset: str, zeros: int = 0) -> None:
         if parts in self._found:
             return
         self._found.add(parts)
         name = self._kernel.name_of(parts)
-        self.begin += [
-            f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + item * {size}UL;",
-            f"for (ga_size c = 0; c < {size}UL; ++c) {name}_mine[c] = 0;",
-        ]
+        self.begin.append(f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + {offset};")
+        if zeros:
+            self.begin.append(f"for (ga_size c = 0; c < {zeros}UL; ++c) {name}_mine[c] = 0;")
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
         """Return the statements for each lane in use, with the result and the index in each template."""
@@ -218,81 +196,32 @@ class TargetCode:
         return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
 
     def _fold(self, number: int, target: Fold, result: str) -> None:
-        fold = _FoldCode(number, target, f"{self._at(target.parts)}[{target.number}UL * items + item]")
-        width = self._kernel.width
-        self.begin.append(fold.declared(width))
-        self.body += fold.taken(result, width)
+        dtype, width = target.parts.dtype, self._kernel.width
+        kind, acc, combine = c_type(dtype), f"acc{number}", f"combine{number}"
+        identity, write = identity_of(target.fold, dtype), write_w(dtype)
+        program = ScalarProgram.of(Scalar(target.fold, dtype), [dtype] * 2)
+        part = f"{self._at(target.parts)}[{target.number}UL * items + item]"
+        code = {**functions("reductions/reductions.cl"), **functions("loops/loops.cl")}
+        words = {"ACC": kind, "VECTOR": f"{kind}{WIDTH}", "WIDTH": WIDTH, "IDENTITY": identity}
+
+        def function(name: str, width: int) -> str:
+            statements = scalar_code(program, ["acc", "x"], ["acc"], width=width).statements
+            return filled(code[name], **words, **{name: f"{name}{number}", name.upper(): statements})
+
+        def inlined(name: str, **others: object) -> str:
+            return filled(body(code[name]), **words, acc=acc, combine=combine, **others)
+
+        self.functions.append(function("combine", 1))
         if width > 1:
-            self.finish += fold.finished_by_lanes()
-        elif self._kernel.is_serial:
-            self.finish.append(fold.stored(fold.acc))
+            self.functions.append(function("combine_vectors", width))
+            self.begin.append(f"{kind}{WIDTH} {acc} = ({kind}{WIDTH})({identity});")
+            self.body += [inlined("whole_vector", x=result), f"{acc} = combine_vectors{number}({acc}, {result});"]
+            self.finish += ["{", inlined("fold_lanes"), f"{part} = {write}(value);", "}"]
+            return
+        self.begin.append(f"{kind} {acc} = {identity};")
+        self.body.append(f"{acc} = {combine}({acc}, {result});")
+        if self._kernel.is_serial:
+            self.finish.append(f"{part} = {write}({acc});")
         else:
-            self.finish += fold.finished_by_group(self._kernel.group)
-
-
-class _FoldCode:
-    def __init__(self, number: int, target: Fold, part: str) -> None:
-        dtype = target.parts.dtype
-        self.acc, self._whole, self._part = f"acc{number}", f"whole{number}", part
-        self._kind, self._identity = c_type(dtype), identity_of(target.fold, dtype)
-        self._combine, self._write = ScalarProgram.of(Scalar(target.fold, dtype), [dtype] * 2), write_w(dtype)
-
-    def _combined(self, into: str, value: str, width: int = 1) -> str:
-        return scalar_code(self._combine, [into, value], [into], width=width).statements
-
-    def stored(self, value: str) -> str:
-        """Return the statement that stores the part."""
-        return f"{self._part} = {self._write}({value});"
-
-    def declared(self, width: int) -> str:
-        """Return the accumulator's declaration."""
-        if width == 1:
-            return f"{self._kind} {self.acc} = {self._identity};"
-        return f"{self._kind}{WIDTH} {self.acc} = ({self._kind}{WIDTH})({self._identity});"
-
-    def taken(self, result: str, width: int) -> list[str]:
-        """Return the statements that fold a result; lanes beyond the last point are replaced with the identity."""
-        combined = ["{", self._combined(self.acc, result, width), "}"]
-        if width == 1:
-            return combined
-        return [
-            f"if (count < {WIDTH}) {{",
-            f"union {{ {self._kind}{WIDTH} v; {self._kind} s[{WIDTH}]; }} tail; tail.v = {result};",
-            f"for (int l = count; l < {WIDTH}; ++l) tail.s[l] = {self._identity};",
-            f"{result} = tail.v;",
-            "}",
-            *combined,
-        ]
-
-    def finished_by_lanes(self) -> list[str]:
-        """Return the statements that fold the lanes of the accumulator."""
-        return [
-            "{",
-            f"union {{ {self._kind}{WIDTH} v; {self._kind} s[{WIDTH}]; }} lanes; lanes.v = {self.acc};",
-            f"{self._kind} {self._whole} = lanes.s[0];",
-            f"for (int l = 1; l < {WIDTH}; ++l) {{",
-            f"const {self._kind} other = lanes.s[l];",
-            self._combined(self._whole, "other"),
-            "}",
-            self.stored(self._whole),
-            "}",
-        ]
-
-    def finished_by_group(self, group: int) -> list[str]:
-        """Return the statements that fold the accumulators of a group's items."""
-        shared = f"shared_{self._kind}"
-        return [
-            f"{shared}[LID_0] = {self.acc};",
-            "local_barrier();",
-            f"for (uint half_of = {group // 2}; half_of > 0; half_of /= 2) {{",
-            "if (LID_0 < half_of) {",
-            f"{self._kind} {self._whole} = {shared}[LID_0];",
-            f"const {self._kind} other = {shared}[LID_0 + half_of];",
-            self._combined(self._whole, "other"),
-            f"{shared}[LID_0] = {self._whole};",
-            "}",
-            "local_barrier();",
-            "}",
-            f"if (LID_0 == 0) {self.stored(f'{shared}[0]')}",
-            "local_barrier();",
-        ]
+            group = {"GROUP": self._kernel.group, "shared": f"shared_{kind}", "PART": part, "STORE": write}
+            self.finish.append(inlined("fold_items", **group))

@@ -146,7 +146,9 @@ class ReductionCode:
         if self.vectors:
             readers = dict.fromkeys(x.lane_reader(self.name) for x in self._many)
             names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
-            text = filled("".join([code[name] for name in names]), **words)
+            text = "".join([code[name] for name in names])
+            inlined = {name.upper(): body(code[name]) for name in ("whole_vector", "fold_lanes")}
+            text = filled(filled(text, **inlined), **words)
         else:
             readers = {}
             text = filled(self._items(code), **words, **self._steps())

@@ -16,6 +16,27 @@ static inline VECTOR combine_vectors(VECTOR acc, VECTOR x)
     return acc;
 }
 
+/* Replace the lanes of x from `count` on with the identity. */
+void whole_vector()
+{
+    if (count < WIDTH) {
+        union { VECTOR v; ACC s[WIDTH]; } rest_of_row;
+        rest_of_row.v = x;
+        for (int l = count; l < WIDTH; ++l)
+            rest_of_row.s[l] = IDENTITY;
+        x = rest_of_row.v;
+    }
+}
+
+void fold_lanes()
+{
+    union { VECTOR v; ACC s[WIDTH]; } lanes;
+    lanes.v = acc;
+    ACC value = lanes.s[0];
+    for (int l = 1; l < WIDTH; ++l)
+        value = combine(value, lanes.s[l]);
+}
+
 /* On a CPU, an item folds `each` outputs. It folds vectors into one vector, whose lanes it folds at the end. */
 OUTLINED_KERNEL void vectors_along(PARAMS)
 {
@@ -35,23 +56,13 @@ OUTLINED_KERNEL void vectors_along(PARAMS)
                 const int count = (int)min((ga_size)WIDTH, stop - i);
                 READ_ALONG
                 PRE
-                if (count < WIDTH) {
-                    union { VECTOR v; ACC s[WIDTH]; } rest_of_row;
-                    rest_of_row.v = x;
-                    for (int l = count; l < WIDTH; ++l)
-                        rest_of_row.s[l] = IDENTITY;
-                    x = rest_of_row.v;
-                }
+                WHOLE_VECTOR
                 acc = combine_vectors(acc, x);
                 NEXT_IN_ROW
             }
             i = stop;
         }
-        union { VECTOR v; ACC s[WIDTH]; } lanes;
-        lanes.v = acc;
-        ACC value = lanes.s[0];
-        for (int l = 1; l < WIDTH; ++l)
-            value = combine(value, lanes.s[l]);
+        FOLD_LANES
         STORE
     }
 }
