@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from optdb.codegen.kernels.isolation import ASKS, QUERY, TOGETHER, declared_params, parts_of_kernel
+from optdb.codegen.kernels.isolation import ASKS, TOGETHER, declared_params, parts_of_kernel, with_query_params
 from optdb.codegen.kernels.programs import TranslationUnit
 
 _ATTRIBUTE = r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*"
@@ -169,10 +169,8 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
     if any(re.search(rf"\bsizeof\s*\(?\s*{field}\b(?!\s*\[)|&\s*{field}\b(?!\s*\[)", body) for field in names):
         return None
     body = _LOCAL_ARRAY.sub(as_pointer, body)
-    found = list(dict.fromkeys(QUERY.findall(body)))
-    params_of = {query: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', query).strip('_')}" for query in found}
-    body = QUERY.sub(lambda query: params_of[query[0]], body)
-    if ASKS.search(body) or _OTHER_QUERIES.search("".join(found) + body):
+    body, params_of = with_query_params(body)
+    if ASKS.search(body) or _OTHER_QUERIES.search("".join(params_of) + body):
         return None
     queries = tuple((param, _normal(query)) for query, param in params_of.items())
     may_be_team = synchronizes and not together and not _OTHER_BARRIERS.search(_BARRIER.sub("", body))

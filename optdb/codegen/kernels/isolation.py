@@ -201,20 +201,10 @@ TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|wor
 ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
 
-@dataclass(frozen=True, eq=False)
-class OutlinedKernel:
-    """A kernel whose body is a separate function."""
-
-    name: str
-    code: str
-
-    def __str__(self) -> str:
-        return self.code
-
-
-def outlined(code: str) -> list[str | OutlinedKernel]:
-    """Move the bodies of outlined kernels into functions; return the code in pieces: kernels, and the text between."""
-    pieces: list[str | OutlinedKernel] = []
+def outlined(code: str) -> tuple[str, frozenset[str]]:
+    """Move the bodies of outlined kernels into functions; return the code, and the names of these kernels."""
+    pieces: list[str] = []
+    names: set[str] = set()
     end = 0
     for head in _HEAD.finditer(code):
         parts = parts_of_kernel(code, head.end()) if head.start() >= end else None
@@ -224,8 +214,9 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
         kernel = _without_body(head["name"], params, body)
         if kernel is not None:
             pieces += [code[end : head.start()], kernel]
+            names.add(head["name"])
             end = kernel_end
-    return [*pieces, code[end:]]
+    return "".join([*pieces, code[end:]]), frozenset(names)
 
 
 def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
@@ -253,22 +244,26 @@ def _closing(code: str, begin: int) -> int | None:
     return None
 
 
-def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
+def _without_body(name: str, params: str, body: str) -> str | None:
     declared = declared_params(params)
     if declared is None or TOGETHER.search(body):
         return None
-    queries = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in QUERY.findall(body)}
-    body = QUERY.sub(lambda ask: queries[ask[0]], body)
+    body, queries = with_query_params(body)
     if ASKS.search(body):
         return None
     function, declaration = f"{name}_chunk", ", ".join(f"{kind}{param}" for kind, param in declared)
     taken = ", ".join([*(f"size_t {query}" for query in queries.values()), declaration])
     passed = ", ".join([*queries, *(param for _, param in declared)])
-    return OutlinedKernel(
-        name,
+    return (
         f"static __attribute__((noinline)) void {function}({taken})\n{body}\n"
-        f"OUTLINED_KERNEL void {name}({declaration})\n{{\n{function}({passed});\n}}\n",
+        f"OUTLINED_KERNEL void {name}({declaration})\n{{\n{function}({passed});\n}}\n"
     )
+
+
+def with_query_params(body: str) -> tuple[str, dict[str, str]]:
+    """Return a kernel's body with its queries replaced by parameters, and the parameter for each query."""
+    params = {query: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', query).strip('_')}" for query in QUERY.findall(body)}
+    return QUERY.sub(lambda query: params[query[0]], body), params
 
 
 def declared_params(params: str) -> tuple[tuple[str, str], ...] | None:

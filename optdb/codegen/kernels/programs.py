@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
-from optdb.codegen.kernels.isolation import Isolated, OutlinedKernel, isolate, outlined
+from optdb.codegen.kernels.isolation import Isolated, isolate, outlined
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.params import Param
@@ -56,13 +56,9 @@ class TranslationUnit:
         return "\n".join(self.codes)
 
     @functools.cached_property
-    def pieces(self) -> list[str | OutlinedKernel]:
-        """Return the code in pieces, with bodies outlined where the driver needs it."""
-        return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else [self.code]
-
-    def outlines(self, name: str) -> bool:
-        """Return whether the body of a kernel is outlined."""
-        return any(isinstance(piece, OutlinedKernel) and piece.name == name for piece in self.pieces)
+    def outlined(self) -> tuple[str, frozenset[str]]:
+        """Return the code, with bodies outlined where the driver needs it, and the names of these kernels."""
+        return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else (self.code, frozenset())
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
         """Return the launcher of one of the kernels; repeated calls return the same object."""
@@ -77,7 +73,7 @@ class TranslationUnit:
 
     def isolated(self) -> Isolated | None:
         """Return the code isolated for a joint program; None if it must be built alone."""
-        isolated = isolate("".join(map(str, self.pieces)))
+        isolated = isolate(self.outlined[0])
         if isolated is None or not all(name in isolated.names for name, _ in self._kernels):
             return None
         return isolated
@@ -96,9 +92,10 @@ class TranslationUnit:
 
     def build(self) -> None:
         """Build a program from this unit alone; raise BuildError if it does not compile, or an error of `attach`."""
-        if len(self.pieces) > 1:
+        code, names = self.outlined
+        if names:
             try:
-                self.attach(make(self.context, PRELUDE + "".join(map(str, self.pieces)), name=self.title))
+                self.attach(make(self.context, PRELUDE + code, name=self.title))
                 return
             except BuildError as error:
                 _logger.info("%s is built as one piece instead: %s", self.title, error)

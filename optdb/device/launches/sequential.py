@@ -208,4 +208,4 @@ def may_be_merged(command: Command) -> bool:
     is_ungrouped = math.prod(command.local_size or command.global_size) == 1
     is_short = math.prod(command.global_size) <= _MAX_WORK_ITEMS
     kernel = origin(command.kernel)
-    return is_ungrouped and is_short and kernel is not None and kernel[0].outlines(kernel[1])
+    return is_ungrouped and is_short and kernel is not None and kernel[1] in kernel[0].outlined[1]
