@@ -180,10 +180,6 @@ def _c_name(name: str) -> str:
     return name.lower().replace("arc", "a")
 
 
-def _functions(names: str) -> dict[str, Entry]:
-    return {name: f"{_c_name(name)}({{0}})" for name in names.split()}
-
-
 def _helpers(names: str, make: Callable[[str], Entry], prefix: str = "") -> dict[str, Entry]:
     return {name: make(prefix + _c_name(name)) for name in names.split()}
 
@@ -304,12 +300,29 @@ def _xlog(emit: ScalarEmitter) -> str:
     return emit.choose(f"{x} == 0", emit.number(0), f"{x} * log({inputs[-1]})")
 
 
-_REAL: dict[str, Entry] = {
-    **_functions("ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Erf Erfc Exp Exp2 Expm1 Floor"),
-    **_functions("Log Log10 Log1p Log2 Sin Sinh Sqrt Tan Tanh Trunc"),
+#: Ops that are computed in floating point, and in double precision if the output is an integer, as in C code.
+_IN_FLOATS: dict[str, Entry] = {
+    **_helpers(
+        "ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Erf Erfc Exp Exp2 Expm1 Floor", "{}({{0}})".format
+    ),
+    **_helpers("Log Log10 Log1p Log2 Sin Sinh Sqrt Tan Tanh Trunc", "{}({{0}})".format),
     "ArcTan2": "atan2({0}, {1})",
     "RoundHalfAwayFromZero": "round({0})",
     "RoundHalfToEven": "rint({0})",
+    "Inv": "1 / {0}",
+    "Deg2Rad": "{0} * ({T})0.017453292519943295",
+    "Rad2Deg": "{0} * ({T})57.29577951308232",
+    "Angle": lambda emit: f"atan2({emit.number(0)}, {emit.input(0)})",
+    "ScalarSigmoid": "1 / (1 + exp(-{0}))",
+    "UltraFastScalarSigmoid": _helper("fast_sigmoid"),
+    "ScalarSoftplus": _softplus,
+    "ScalarSoftsign": "{0} / (1 + fabs({0}))",
+    "XlogX": _xlog,
+    "XlogY0": _xlog,
+    **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
+}
+_REAL: dict[str, Entry] = {
+    **_IN_FLOATS,
     "Add": _arithmetic("+", "|"),
     "Mul": _arithmetic("*", "&", identity="1"),
     "MulWithoutZeros": _mul_without_zeros,
@@ -320,11 +333,8 @@ _REAL: dict[str, Entry] = {
     "IntDiv": lambda emit: emit.call(f"{emit.kind}_div"),
     "Mod": lambda emit: emit.call(f"{emit.kind}_mod"),
     "Pow": _pow,
-    "Inv": "1 / {0}",
     "Abs": _abs,
     "Sgn": _sgn,
-    "Deg2Rad": "{0} * ({T})0.017453292519943295",
-    "Rad2Deg": "{0} * ({T})57.29577951308232",
     "EQ": _comparing("=="),
     "NEQ": _comparing("!="),
     "LT": _comparing("<"),
@@ -347,32 +357,12 @@ _REAL: dict[str, Entry] = {
     "Conj": "{0}",
     "Real": "{0}",
     "Imag": lambda emit: emit.number(0),
-    "Angle": lambda emit: f"atan2({emit.number(0)}, {emit.input(0)})",
     "Cast": _cast,
-    "ScalarSigmoid": "1 / (1 + exp(-{0}))",
-    "UltraFastScalarSigmoid": _helper("fast_sigmoid"),
-    "ScalarSoftplus": _softplus,
-    "ScalarSoftsign": "{0} / (1 + fabs({0}))",
-    "XlogX": _xlog,
-    "XlogY0": _xlog,
-    **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
     "Element": lambda emit: emit.element(),
     # These functions are computed in double precision for any output dtype, as in SciPy and the host's C code, because
     # of cancellation.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
-
-
-#: Ops that are computed in floating point, and in double precision if the output is an integer, as in C code.
-_IN_FLOATS = frozenset(
-    {
-        *("ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Ceil", "Cos", "Cosh", "Erf"),
-        *("Erfc", "Exp", "Exp2", "Expm1", "Floor", "Log", "Log10", "Log1p", "Log2", "Sin", "Sinh", "Sqrt", "Tan"),
-        *("Tanh", "Trunc", "RoundHalfAwayFromZero", "RoundHalfToEven", "Inv", "Deg2Rad", "Rad2Deg", "Angle"),
-        *("ScalarSigmoid", "UltraFastScalarSigmoid", "ScalarSoftplus", "ScalarSoftsign", "XlogX", "XlogY0"),
-        *("Erfcinv", "Erfcx", "Erfinv", "Gamma", "GammaLn", "I0", "I1", "J0", "J1", "Psi", "TriGamma"),
-    }
-)
 
 
 def _circular(emit: ScalarEmitter) -> str:
