@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.elements import Copying, ElementKernels, copied, copying
+from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array, output_zeros
-from optdb.codegen.scalars.types import is_complex, unsigned
+from optdb.codegen.scalars.types import c_type, is_complex, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype, write_w
 from optdb.codegen.views import diagonal
 from optdb.runtime.sizes import as_int, part_of, smallest
@@ -115,18 +116,18 @@ class Eye(Operation):
 
     dtype: str
 
+    def __post_init__(self) -> None:
+        one = f"({c_type(self.dtype)})(1, 0)" if is_complex(self.dtype) else "1"
+        self._ones = ElementKernels(ElementCode((), (Operand.of("o0", self.dtype),), f"o0 = {one};", 1, "eye"))
+
     def kernels(self) -> list[Kernel]:
-        one = f"({ctype(self.dtype)})(1, 0)" if is_complex(self.dtype) else f"{write_w(self.dtype)}(1)"
-        return [Kernel(typed(functions("diagonals.cl")["eye"], self.dtype, ONE=one))]
+        return self._ones.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         n, m, k = inputs
-        n, m, k = int(n), int(n if m is None else m), int(k)
-        row, column = max(-k, 0), max(k, 0)
-        matrix = output_zeros(outputs[0], self.context, (n, m), self.dtype)
-        count = min(n - row, m - column)
-        if count > 0:
-            kernels["eye"].scall(count, matrix, row * m + column, m + 1, count)
+        matrix = output_zeros(outputs[0], self.context, (int(n), int(n if m is None else m)), self.dtype)
+        along = diagonal(matrix, int(k), 0, 1)
+        self._ones.launch(kernels, self.context, along.shape, [along])
 
 
 @dataclass(eq=False)
