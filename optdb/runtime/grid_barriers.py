@@ -119,44 +119,6 @@ static uint its_load(volatile __global uint *word)
 """
 
 
-def _grid_barrier(
-    name: str, words: Mapping[str, str], beside: str = "", has_teams: bool = False, options: tuple[str, ...] = ()
-) -> GridBarrier:
-    functions = beside + _TEAMS * has_teams + _FUNCTIONS
-    for word, code in words.items():
-        functions = functions.replace(word, code)
-    stopped = "__local uint its_stopped;"
-    return GridBarrier(name, functions, stopped, _AT_START, _ARRIVAL, _WAIT, _AT_END, options, has_teams=has_teams)
-
-
-_ATOMIC = "(volatile __global atomic_uint *)"
-_DEVICE = "memory_scope_device"
-
-
-def _by_atomics(name: str, has_teams: bool) -> GridBarrier:
-    fence = f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});"
-    words = {
-        "RELEASE": fence,
-        "ACQUIRE": fence,
-        "ARRIVED": f"atomic_load_explicit({_ATOMIC}words, memory_order_acquire, {_DEVICE})",
-        "ARRIVE": f"atomic_fetch_add_explicit({_ATOMIC}words, 1u, memory_order_release, {_DEVICE});",
-        "FAILED": f"atomic_load_explicit({_ATOMIC}(words + 2), memory_order_relaxed, {_DEVICE})",
-    }
-    return _grid_barrier(name, words, has_teams=has_teams, options=("-cl-std=CL3.0",))
-
-
-def _by_ptx(name: str, fence: str) -> GridBarrier:
-    fence = f'asm volatile("{fence};" ::: "memory");'
-    words = {
-        "RELEASE": fence,
-        "ACQUIRE": fence,
-        "ARRIVED": "its_load(words)",
-        "ARRIVE": "atomic_inc(words);",
-        "FAILED": "its_load(words + 2)",
-    }
-    return _grid_barrier(name, words, _LOAD, has_teams=True)
-
-
 _ARRIVE = """
 static void its_arrive(volatile __global uint *word)
 {
@@ -165,15 +127,33 @@ static void its_arrive(volatile __global uint *word)
 """
 
 
-def _by_release() -> GridBarrier:
-    words = {
-        "RELEASE": "",
-        "ACQUIRE": "",
-        "ARRIVED": "its_load(words)",
-        "ARRIVE": "its_arrive(words);",
-        "FAILED": "its_load(words + 2)",
-    }
-    return _grid_barrier("PTX release", words, _LOAD + _ARRIVE, has_teams=True)
+def _grid_barrier(
+    name: str, words: Mapping[str, str], beside: str = "", has_teams: bool = False, options: tuple[str, ...] = ()
+) -> GridBarrier:
+    functions = beside + _FUNCTIONS
+    for word, code in words.items():
+        functions = functions.replace(word, code)
+    stopped = "__local uint its_stopped;"
+    return GridBarrier(name, functions, stopped, _AT_START, _ARRIVAL, _WAIT, _AT_END, options, has_teams=has_teams)
+
+
+_ATOMIC = "(volatile __global atomic_uint *)"
+_DEVICE = "memory_scope_device"
+_FENCE = f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});"
+_BY_RELEASE = {
+    "RELEASE": "",
+    "ACQUIRE": "",
+    "ARRIVED": "its_load(words)",
+    "ARRIVE": "its_arrive(words);",
+    "FAILED": "its_load(words + 2)",
+}
+_BY_ATOMICS = {
+    "RELEASE": _FENCE,
+    "ACQUIRE": _FENCE,
+    "ARRIVED": f"atomic_load_explicit({_ATOMIC}words, memory_order_acquire, {_DEVICE})",
+    "ARRIVE": f"atomic_fetch_add_explicit({_ATOMIC}words, 1u, memory_order_release, {_DEVICE});",
+    "FAILED": f"atomic_load_explicit({_ATOMIC}(words + 2), memory_order_relaxed, {_DEVICE})",
+}
 
 
 #: The work-group barrier, for launches of one group and for phases that run as separate launches.
@@ -182,11 +162,8 @@ GROUP_BARRIER = GridBarrier("group", wait=f"barrier({_BOTH});", meets=False)
 GRID_BARRIERS = {
     barrier.name: barrier
     for barrier in (
-        _by_release(),
-        _by_atomics("atomics, PTX teams", has_teams=True),
-        _by_ptx("PTX membar", "membar.gl"),
-        _by_ptx("PTX fence", "fence.acq_rel.gpu"),
-        _by_atomics("atomics", has_teams=False),
+        _grid_barrier("PTX release", _BY_RELEASE, _LOAD + _ARRIVE + _TEAMS, has_teams=True),
+        _grid_barrier("atomics", _BY_ATOMICS, options=("-cl-std=CL3.0",)),
     )
 }
 

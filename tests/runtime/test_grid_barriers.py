@@ -22,28 +22,29 @@ def context(monkeypatch, tmp_path):
 
 
 def test_all_barriers_are_tried_in_processes_of_their_own(context, monkeypatch):
-    findings = {
-        "atomics, PTX teams": b'noise\n{"right": false, "reason": "it does not build"}\n',
-        "PTX release": b"",
-        "PTX membar": b"",
-        "atomics": b'{"right": true, "us": 1.5}\n',
-    }
+    findings = {"PTX release": b"", "atomics": b'noise\n{"right": true, "us": 1.5}\n'}
     tried = []
 
-    def run(command, *, timeout, **kwargs):
+    def run(command, **kwargs):
         tried.append(command[-1])
-        if command[-1] == "PTX fence":
-            raise subprocess.TimeoutExpired(command, timeout)
         return subprocess.CompletedProcess(command, 0, findings[command[-1]], b"it crashed\n")
 
     monkeypatch.setattr(grid_barriers.subprocess, "run", run)
     assert usable_barrier(context) is GRID_BARRIERS["atomics"]
     assert tried == list(GRID_BARRIERS)
     found = kept_findings(context)
-    assert found["PTX membar"] == {"right": False, "reason": "the trial ended with status 0: it crashed"}
-    assert found["PTX fence"]["reason"].startswith("the trial did not finish in")
+    assert found["PTX release"] == {"right": False, "reason": "the trial ended with status 0: it crashed"}
     assert tried == list(GRID_BARRIERS)  # the second time, from disk
     assert usable_barrier(context) is GRID_BARRIERS["atomics"]
+
+
+def test_a_trial_that_takes_too_long_has_failed(context, monkeypatch):
+    def run(command, *, timeout, **kwargs):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(grid_barriers.subprocess, "run", run)
+    assert usable_barrier(context) is None
+    assert kept_findings(context)["atomics"]["reason"].startswith("the trial did not finish in")
 
 
 def test_the_first_barrier_that_is_right_is_enough(context, monkeypatch):
@@ -109,5 +110,5 @@ def test_a_device_without_a_barrier_has_none(context, monkeypatch):
 def test_the_trial_comes_to_its_end_on_a_processor(context):
     found = try_barriers(context, until_right=False)
     assert list(found) == list(GRID_BARRIERS)
-    assert "does not build" in found["PTX membar"]["reason"]
+    assert "does not build" in found["PTX release"]["reason"]
     assert found["atomics"]["right"] or "wait for each other" in found["atomics"]["reason"]
