@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
-from optdb.runtime.commands import DeviceTransfer, Transfer
+from optdb.runtime.commands import Transfer
 from optdb.runtime.context import Context
 from optdb.runtime.driver_batches import DriverCalls, PreparedCall, driver_calls, icd_loader, loop_library
 from optdb.runtime.fetching import EventHandle
@@ -235,7 +235,7 @@ class ExchangeRound:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueGive(DeviceTransfer):
+class EnqueueGive(Transfer):
     """A non-blocking copy of a round's result to the device."""
 
     kind: ClassVar[str] = "give"
@@ -244,7 +244,6 @@ class EnqueueGive(DeviceTransfer):
     number: int  #: The vector's index in the round.
     target: Any
     offset: int
-    is_rebindable: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -272,8 +271,8 @@ class EnqueueAllReduce(Transfer):
         return 0
 
     @property
-    def call(self) -> PreparedCall | None:
-        """The call to C code; None if Python computes the results."""
+    def repeated_call(self) -> PreparedCall | None:
+        """The call to C code; None if Python computes the results. The library may load after the plan is made."""
         return self.round.call
 
     def enqueue(self) -> None:

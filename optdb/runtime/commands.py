@@ -107,6 +107,11 @@ class EnqueueKernel(Record):
         name: str = self.kernel.function_name
         return name
 
+    @property
+    def repeated_call(self) -> PreparedCall | None:
+        """The driver call; rebinding an operand sets an argument of the kernel object, but keeps the call."""
+        return self.call
+
     def enqueue(self) -> None:
         """Launch the kernel, whose arguments must be set."""
         call = self.call
@@ -151,7 +156,6 @@ class EnqueueKernel(Record):
 
 
 _T = TypeVar("_T", bound="Transfer")
-_D = TypeVar("_D", bound="DeviceTransfer")
 
 
 @dataclass(eq=False, slots=True)
@@ -161,9 +165,10 @@ class Transfer(Record):
     kind: ClassVar[str]
     #: For each operand, the names of these two fields.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
-    is_rebindable = False
 
     queue: cl.CommandQueue
+    is_rebindable: bool = field(default=False, kw_only=True)  #: See `EnqueueKernel.is_rebindable`.
+    call: PreparedCall | None = field(init=False, default=None)  #: See `EnqueueKernel.call`.
 
     @property
     def name(self) -> str:
@@ -176,20 +181,34 @@ class Transfer(Record):
         raise NotImplementedError
 
     @property
+    def repeated_call(self) -> PreparedCall | None:
+        """The driver call if it is the same in every call; None if there is none."""
+        return None if self.is_rebindable else self.call
+
+    @property
     def moved_nbytes(self) -> int:
         """Number of bytes read from and written to the device's memory."""
         return self.nbytes
 
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
-        self.enqueue_on(self.queue)
+        call = self.call
+        if call is None or call():
+            self.enqueue_on(self.queue)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Enqueue the command on another queue; return its event."""
         raise NotImplementedError
 
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall | None:
+        """Return the driver call for the command; None if only PyOpenCL can enqueue it."""
+        return None
+
     def prepare(self: _T) -> _T:
-        """Prepare the driver call if possible, and return the command."""
+        """Prepare the driver call if the command has one, and return the command."""
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            self.call = self.prepared_call(calls)
         return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
@@ -209,39 +228,13 @@ class Transfer(Record):
         return replace(self, **changes).prepare()
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Replace an operand with another buffer for all later calls."""
+        """Replace an operand for all later calls. PyOpenCL enqueues transfers whose buffers change between calls."""
         setattr(self, self._fields[operand][0], buffer)
-
-
-@dataclass(eq=False, slots=True)
-class DeviceTransfer(Transfer):
-    """Base class of transfers that the driver can enqueue without a PyOpenCL event."""
-
-    call: PreparedCall | None = field(init=False, default=None)  #: See `EnqueueKernel.call`.
-
-    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
-        """Return the driver call for the command."""
-        raise NotImplementedError
-
-    def prepare(self: _D) -> _D:
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = self.prepared_call(calls)
-        return self
-
-    def enqueue(self) -> None:
-        call = self.call
-        if call is None or call():
-            self.enqueue_on(self.queue)
-
-    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Replace an operand; from then on, PyOpenCL enqueues the transfer."""
-        Transfer.rebind(self, operand, buffer)
         self.call = None
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueCopy(DeviceTransfer):
+class EnqueueCopy(Transfer):
     """A copy of bytes between two buffers on a device, or within one buffer."""
 
     kind: ClassVar[str] = "copy"
@@ -252,7 +245,6 @@ class EnqueueCopy(DeviceTransfer):
     source: Any = saved(memory_slot)
     source_offset: int = saved(size)
     nbytes: int = saved(size)
-    is_rebindable: bool = False
 
     @property
     def moved_nbytes(self) -> int:
@@ -278,7 +270,7 @@ def _pattern(value: Any, where: Where) -> bytes:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueFill(DeviceTransfer):
+class EnqueueFill(Transfer):
     """Fills bytes of a buffer with a pattern. The byte count is a multiple of the pattern's size."""
 
     kind: ClassVar[str] = "fill"
@@ -287,7 +279,6 @@ class EnqueueFill(DeviceTransfer):
     offset: int = saved(size)
     nbytes: int = saved(size)
     pattern: Any = saved(_pattern)  #: A NumPy scalar; in a saved list, its bytes.
-    is_rebindable: bool = False
 
     def prepared_call(self, calls: DriverCalls) -> PreparedCall:
         return calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
@@ -307,7 +298,6 @@ class EnqueueUpload(Transfer):
     value: Any = saved(source)  #: An array or a `DeferredArray`, which must not change before the copy is complete.
     is_constant: bool = False  #: Whether the target is never written again.
     is_blocking: bool = True  #: Whether to wait for the copy.
-    is_rebindable: bool = False
     event: Any = None  #: The latest copy's event, which keeps the array alive; dropping it waits for the copy.
 
     @property
@@ -434,12 +424,10 @@ class CommandList(list[Command]):
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
-def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's driver call if it never changes, else None."""
-    call = getattr(command, "call", None)
-    if not isinstance(call, PreparedCall):
-        return None
-    return call if isinstance(command, EnqueueKernel) or not command.is_rebindable else None
+def _repeated_call(command: Any) -> PreparedCall | None:
+    """Return a command's driver call if it never changes, and None otherwise, as for commands that are timed."""
+    call: PreparedCall | None = getattr(command, "repeated_call", None)
+    return call
 
 
 _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)

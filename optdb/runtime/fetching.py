@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import DeviceTransfer, EnqueueDownload
+from optdb.runtime.commands import EnqueueDownload, Transfer
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue, listening
 from optdb.runtime.driver_batches import DriverCalls, PreparedCall, driver_calls
@@ -37,8 +37,8 @@ class EventHandle:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueFetch(DeviceTransfer):
-    """A copy to a C-contiguous host array at a fixed address, which does not block if it has a prepared call."""
+class EnqueueFetch(Transfer):
+    """A copy to a C-contiguous host array at a fixed address; it does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "fetch"
     _fields: ClassVar = (("source", "offset"),)
@@ -47,7 +47,6 @@ class EnqueueFetch(DeviceTransfer):
     event: EventHandle
     source: Any
     offset: int
-    is_rebindable: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +60,7 @@ class EnqueueFetch(DeviceTransfer):
 
 
 @dataclass(eq=False, slots=True)
-class _WithoutBuffers(DeviceTransfer):
+class _WithoutBuffers(Transfer):
     """Base class of commands that transfer no bytes."""
 
     _fields: ClassVar = ()

@@ -12,7 +12,7 @@ import math
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -253,8 +253,6 @@ class _EnqueuePart(Transfer):
     part: _PackedPart
     sources: tuple[Any, ...]
     offsets: tuple[int, ...]
-    is_rebindable: bool = False
-    call: PreparedCall | None = field(init=False, default=None)
 
     @property
     def nbytes(self) -> int:
