@@ -15,19 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.device.launches.entries import addresses_of
-from optdb.device.launches.programs import NOINLINE, PERSISTENT, KernelKey, merged_program
+from optdb.device.launches.programs import PERSISTENT, KernelKey, merged_program
 from optdb.runtime import binaries, children
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.context import Context
-from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
+from optdb.runtime.grid_barriers import GridBarrier
 from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
@@ -44,17 +44,14 @@ Written = tuple[str, dict[KernelKey, int]]
 
 @dataclass(frozen=True)
 class ProgramDescription:
-    """The parameters of a program; see `merged_program`."""
+    """The parameters of a persistent kernel's program; see `merged_program`."""
 
-    kernel: str
-    kernels: Mapping[KernelKey, int] = field(default_factory=dict)
-    items: int = 1
-    barrier: GridBarrier = GROUP_BARRIER
-    attribute: str = NOINLINE
-    options: tuple[str, ...] = ()  #: Compiler options.
+    kernels: Mapping[KernelKey, int]
+    items: int
+    barrier: GridBarrier
 
     def written(self) -> Written:
-        return merged_program(self.kernel, self.kernels, self.items, self.barrier, self.attribute)
+        return merged_program(PERSISTENT, self.kernels, self.items, self.barrier)
 
     @property
     def units(self) -> list[TranslationUnit]:
@@ -66,12 +63,9 @@ class ProgramDescription:
         """The description as a JSON object, which is identical in every process."""
         number = {unit: index for index, unit in enumerate(self.units)}
         values = {
-            "kernel": self.kernel,
             "kernels": sorted((number[unit], name, group) for (unit, name), group in self.kernels.items()),
             "items": self.items,
             "barrier": asdict(self.barrier),
-            "attribute": self.attribute,
-            "options": self.options,
         }
         # Encode the long source texts one by one, so that other threads can run.
         codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
@@ -81,12 +75,9 @@ class ProgramDescription:
     def of_json(cls, values: dict[str, Any], context: Context) -> ProgramDescription:
         units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
         return cls(
-            values["kernel"],
             {(units[number], name): group for number, name, group in values["kernels"]},
             values["items"],
             GridBarrier(**{**values["barrier"], "options": tuple(values["barrier"]["options"])}),
-            values["attribute"],
-            tuple(values["options"]),
         )
 
     def was_built(self, context: Context) -> bool:
@@ -100,7 +91,7 @@ class ProgramDescription:
             folder.save(self._key(context), _BUILT)
 
     def _key(self, context: Context) -> str:
-        return binaries.key_of(context.device, self.json, ("description", *self.options))
+        return binaries.key_of(context.device, self.json, ("description", *self.barrier.options))
 
 
 def build(
@@ -108,9 +99,7 @@ def build(
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build or load a program; return it with each kernel's case number. Raise BuildError if that fails."""
     source, cases = description.written() if written is None else written
-    program = make(context, source, description.options, name="the program of merged launches")
-    if description.kernel != PERSISTENT:
-        return program, cases
+    program = make(context, source, description.barrier.options, name="the program of merged launches")
     kernel = cl.Kernel(program, PERSISTENT)
     largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
     if largest < description.items:

@@ -42,10 +42,7 @@ class PersistentProgram:
 
     def __init__(self, resident: Residency, commands: Sequence[Any]) -> None:
         self._resident = resident
-        options = *resident.barrier.options, *resident.options
-        self._description = ProgramDescription(
-            PERSISTENT, kernels_of(commands), resident.items, resident.barrier, resident.attribute, options
-        )
+        self._description = ProgramDescription(kernels_of(commands), resident.items, resident.barrier)
         self._buffers = buffers_of(commands)
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None

@@ -88,12 +88,11 @@ def merged_program(
     kernels: Mapping[KernelKey, int],
     items: int,
     barrier: GridBarrier = GROUP_BARRIER,
-    attribute: str = NOINLINE,
 ) -> tuple[str, dict[KernelKey, int]]:
     """Write a program that runs the work groups of several kernels in groups of `items` items.
 
-    Return the source, and a map from kernels to case numbers, without kernels that the form cannot run. `kernels` maps
-    each kernel to its launches' smallest group size; `attribute` is for functions without barriers.
+    Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
+    `kernels` maps each kernel to its launches' smallest group size.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}
@@ -108,7 +107,7 @@ def merged_program(
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
         readers = {name: _reader(form, bodies.kernels[name], items, barrier.has_teams) for name in names}
-        isolated = isolate(bodies.code(names, attribute, barrier.has_teams, readers))
+        isolated = isolate(bodies.code(names, NOINLINE, barrier.has_teams, readers))
         if isolated is None:
             continue
         texts.append(isolated.between(f"__{index}"))

@@ -13,7 +13,6 @@ from typing import Any
 from optdb.codegen.gemm.blocks import has_large_tiles
 from optdb.device.launches.accesses import body_of
 from optdb.device.launches.entries import MAX_PATTERN_NBYTES, PIECE_NBYTES
-from optdb.device.launches.programs import NOINLINE
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
@@ -50,8 +49,6 @@ class Residency:
     is_split: bool = False
     min_commands: int = MIN_COMMANDS  #: Minimum number of commands to merge.
     max_rounds: int = MAX_ROUNDS  #: Maximum number of tiles per group for one command.
-    options: tuple[str, ...] = ()  #: Compiler options.
-    attribute: str = NOINLINE  #: Attribute for functions without barriers.
 
     def tiles_of(self, command: Any) -> int:
         if isinstance(command, EnqueueKernel):

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.kernels.programs import known_origin, origin
-from optdb.device.launches.building import ProgramDescription, build
 from optdb.device.launches.entries import addresses_of, buffers_of, entry_of, table_of
 from optdb.device.launches.merging import Course, Pause, Segments
-from optdb.device.launches.programs import SEQUENCE, KernelKey
-from optdb.runtime.build import BuildError
+from optdb.device.launches.programs import SEQUENCE, KernelKey, merged_program
+from optdb.runtime.build import BuildError, make
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
@@ -116,8 +115,8 @@ class SequenceProgram:
 
     def __init__(self, kernels: Sequence[KernelKey]) -> None:
         self._context = kernels[0][0].context
-        description = ProgramDescription(SEQUENCE, dict.fromkeys(kernels, 1))
-        self._program, self._cases = build(self._context, description)
+        source, self._cases = merged_program(SEQUENCE, dict.fromkeys(kernels, 1), items=1)
+        self._program = make(self._context, source, name="the program of merged launches")
         self._addresses: dict[int, int] = {}
 
     def supports(self, command: Any) -> bool:

@@ -10,9 +10,8 @@ import pytest
 from optdb.codegen.kernels import ARRAY, BUFFER, SIZE, SSIZES, Kernel, compile_kernels, ctype
 from optdb.codegen.kernels.programs import origin
 from optdb.device.launches import sequential
-from optdb.device.launches.building import ProgramDescription, build
 from optdb.device.launches.merging import LaunchMerging
-from optdb.device.launches.programs import SEQUENCE
+from optdb.device.launches.programs import SEQUENCE, merged_program
 from optdb.device.launches.sequential import SequenceProgram, may_be_merged, sequential_course
 from optdb.runtime.arrays import from_host
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
@@ -152,7 +151,7 @@ def test_copies_and_fills(context, pattern):
 )
 def test_kernels_of_other_kinds_are_left_out(context, code):
     k = kernel_of(context, code, "k", [BUFFER])
-    _, cases = build(context, ProgramDescription(SEQUENCE, {origin(k._kernel): 1}))
+    _, cases = merged_program(SEQUENCE, {origin(k._kernel): 1}, items=1)
     assert not cases
     launch = EnqueueKernel(context.queue, k._kernel, (1,), None, ())
     assert not SequenceProgram([origin(k._kernel)]).supports(launch)
