@@ -7,7 +7,6 @@ inputs and outputs.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import heapq
 from collections import Counter
@@ -71,54 +70,36 @@ def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
 
 
 class _Gaps:
-    """The free gaps below `total`, indexed by start and by end, and sorted by size."""
+    """The free gaps below `total`."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._sizes: dict[int, int] = {}
+        #: Maps the start of each gap to its end, and the end to the start.
+        self._ends: dict[int, int] = {}
         self._starts: dict[int, int] = {}
-        self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
         """Return the start of `size` free bytes in the smallest gap that fits, or at the end; None beyond the limit."""
-        index = bisect.bisect_left(self._sorted, (size, 0))
-        if index == len(self._sorted):
-            return self._grow(size, limit)
-        room, start = self._sorted[index]
-        self._remove(start)
-        if room > size:
-            self._add(start + size, room - size)
+        fitting = [(end - start, start) for start, end in self._ends.items() if end - start >= size]
+        start = min(fitting)[1] if fitting else self._starts.get(self.total, self.total)
+        if not fitting and limit is not None and start + size > limit:
+            return None
+        end = self._ends.pop(start, start)
+        self._starts.pop(end, None)
+        self.total = max(self.total, start + size)
+        if end > start + size:
+            self._add(start + size, end)
         return start
 
     def give(self, start: int, size: int) -> None:
         """Free a range and merge it with adjacent gaps."""
-        before = self._starts.get(start)
-        if before is not None:
-            start, size = before, size + self._remove(before)
-        if start + size in self._sizes:
-            size += self._remove(start + size)
-        self._add(start, size)
+        end = start + size
+        start, end = self._starts.pop(start, start), self._ends.pop(end, end)
+        self._add(start, end)
 
-    def _add(self, start: int, size: int) -> None:
-        self._sizes[start] = size
-        self._starts[start + size] = start
-        bisect.insort(self._sorted, (size, start))
-
-    def _remove(self, start: int) -> int:
-        size = self._sizes.pop(start)
-        del self._starts[start + size]
-        del self._sorted[bisect.bisect_left(self._sorted, (size, start))]
-        return size
-
-    def _grow(self, size: int, limit: int | None) -> int | None:
-        """Extend the arena, or the gap at its end, to `size` free bytes; return their start."""
-        start = self._starts.get(self.total, self.total)
-        if limit is not None and start + size > limit:
-            return None
-        if start < self.total:
-            self._remove(start)
-        self.total = start + size
-        return start
+    def _add(self, start: int, end: int) -> None:
+        self._ends[start] = end
+        self._starts[end] = start
 
 
 #: A position that follows all commands.
