@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from optdb.numpy_types import AnyDtype, HostArray
+from optdb.numpy_types import HostArray
 from optdb.runtime import commands, dispatch
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
@@ -26,6 +26,8 @@ from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
 if TYPE_CHECKING:
+    from optdb.runtime.recording import ArrayLayout
+
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
@@ -358,22 +360,7 @@ def overwrite(target: Array, source: Array) -> bool:
     return True
 
 
-class _Strided(Protocol):
-    """An array, or its layout."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def strides(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> AnyDtype: ...
-
-
-def span(array: _Strided) -> tuple[int, int]:
+def span(array: Array | ArrayLayout) -> tuple[int, int]:
     """Return the byte range that an array spans in its buffer: the first byte, and the byte after the last one."""
     if not array.size:
         return array.offset, array.offset

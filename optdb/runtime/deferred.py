@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,6 +85,29 @@ def begins(named: HostArray) -> HostArray:
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """The source that a table was computed from."""
+
+    name: str  #: One of `TABLES`.
+    array: HostArray | TableSource | None
+    numbers: tuple[Any, ...]
+
+    @property
+    def root(self) -> HostArray | None:
+        """The array from which the first table in the chain was computed."""
+        return self.array.root if isinstance(self.array, TableSource) else self.array
+
+    def without_root(self) -> TableSource:
+        """Return the source without its root array, which may be large."""
+        return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
+
+    def of(self, array: HostArray) -> HostArray:
+        """Compute the table from another root array; raise the errors of the table's function."""
+        inner = self.array.of(array) if isinstance(self.array, TableSource) else array
+        return TABLES[self.name].compute(inner, *self.numbers)
 
 
 def _check(values: HostArray, ndim: int | None = None) -> None:

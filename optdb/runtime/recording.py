@@ -30,11 +30,10 @@ from optdb.runtime.commands import (
     allocation_number,
 )
 from optdb.runtime.context import Context
-from optdb.runtime.deferred import DeferredArray
+from optdb.runtime.deferred import DeferredArray, TableSource
 from optdb.runtime.dispatch import HeldCommands, listened, listening
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import ShapeEnv, as_int
-from optdb.runtime.tables import TableSource
 
 
 @dataclass

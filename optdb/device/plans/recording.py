@@ -22,11 +22,11 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.arrays import copy as copy_array
 from optdb.runtime.buffer_assignment import IOBinding, bind_io
 from optdb.runtime.commands import EnqueueUpload, Memory
+from optdb.runtime.deferred import TableSource
 from optdb.runtime.dispatch import HeldCommands, enqueue, keep_event
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
-from optdb.runtime.tables import TableSource
 
 #: The maximum number of elements of a host value that is compared; larger values count as changed.
 COMPARED = 1 << 14
