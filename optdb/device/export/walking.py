@@ -15,8 +15,7 @@ from numpy.typing import DTypeLike
 
 from optdb.codegen.elements import ElementKernels, copied
 from optdb.codegen.kernels import compile_kernels
-from optdb.device.plans.graph import ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, ValueId
 from optdb.device.plans.updates import buffer_of, find_commit
 from optdb.numpy_types import HostArray
 from optdb.runtime import arrays

@@ -106,20 +106,6 @@ class HostComputation:
 
 
 @dataclass(eq=False)
-class ValueGuard:
-    """A device value that must be the same in every call."""
-
-    download: Download
-    value: HostArray
-    context: Context
-
-    def run(self) -> None:
-        fetch(self.context, [self.download])
-        if self.download.mailbox.host.tobytes() != self.value.tobytes():
-            raise Mismatch
-
-
-@dataclass(eq=False)
 class Conditions:
     """Conditions that must hold before a call updates an input."""
 

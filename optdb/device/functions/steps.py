@@ -12,7 +12,7 @@ from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.repeated import NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
-from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import Node, ValueId
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledIteration, ScheduledOperation, Step
 from optdb.device.schedule.stored import Stored
 from optdb.numpy_types import HostArray

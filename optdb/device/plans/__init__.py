@@ -7,8 +7,7 @@ assigns buffers and sets kernel arguments once. Later calls only enqueue the com
 value is on the same side (host or device) as its input.
 """
 
-from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction, PlanOptions
+from optdb.device.plans.linked import LinkedFunction, Node, PlanOptions, ValueId
 from optdb.device.plans.machine import PlannedMachine
 
 __all__ = ["LinkedFunction", "Node", "PlanOptions", "PlannedMachine", "ValueId"]

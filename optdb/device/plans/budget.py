@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check
 from optdb.runtime.commands import Memory

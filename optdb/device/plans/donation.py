@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from optdb.device.plans.graph import ValueId
+from optdb.device.plans.linked import ValueId
 from optdb.device.plans.recording import Recording
 from optdb.runtime.arrays import lies_in_order, root_of
 from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from optdb.device.plans.graph import Node, NodeGraph, ValueId
 from optdb.device.plans.paths import Branches, Path
 from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
+
+#: Identifies a value in a function: any hashable object from the front end, such as a variable in the host's graph.
+ValueId = Hashable
+
+
+@dataclass(eq=False)
+class Node:
+    """One computation in a function; with default attributes, it runs in Python in every call."""
+
+    #: The node of the host's graph, for the front end.
+    origin: Any
+    inputs: Sequence[ValueId]
+    outputs: Sequence[ValueId]
+    #: Computes the outputs from the inputs; both are in cells.
+    compute: Callable[[], Any]
+    #: The number of outputs if the node chooses between two branches, otherwise 0. The inputs are the condition, then
+    #: the values for a true condition, then those for a false one.
+    chosen: int = 0
+    #: Whether the node reads only the shapes of its inputs, and computes host values.
+    reads_shapes: bool = False
+    #: Whether all commands that the node enqueues may be recorded and enqueued again.
+    is_repeatable: bool = False
+    #: Whether the node may enqueue commands that a recorder does not see.
+    is_foreign: bool = False
+    #: Whether the node computes host values from its inputs alone, so that it may run at any time.
+    is_pure: bool = False
+    is_inplace: bool = False
+    #: Maps an output to the inputs that may share its memory because the node reads each element before overwriting it.
+    overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
+    #: Whether the node is a loop; a loop's steps release the memory that they allocate.
+    is_loop: bool = False
+    #: Whether the node's kernels read host values only through lookup tables (`NodeTable`).
+    reads_tables_alone: bool = False
+    #: Outputs that are views with offsets that may depend on host values; copies may replace these views.
+    copyable_views: Sequence[ValueId] = ()
 
 
 class PlanOptions(NamedTuple):
@@ -38,7 +73,7 @@ class Roles:
 
 
 def _find_roles(
-    graph: NodeGraph, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
+    graph: LinkedFunction, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
 ) -> Roles:
     """Find the roles of the nodes on a path, given the inputs that they use and the `unrepeatable` nodes."""
     inputs = set(graph.inputs)
@@ -55,14 +90,14 @@ def _find_roles(
     return Roles(frozenset(value_dependent), frozenset(always_recompute))
 
 
-def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
-    """Return the inputs to guard: all except conditions, constants, and inputs whose shapes alone are read."""
+def _guarded(graph: LinkedFunction, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
+    """Return the inputs to guard: all except conditions, constants, and inputs of which only shapes are read."""
     if node.reads_shapes:
         return [var for var in used if var not in given]
     return [var for var in used[bool(node.chosen) :] if var not in graph.constants]
 
 
-def _always_recomputes(graph: NodeGraph, node: Node) -> bool:
+def _always_recomputes(graph: LinkedFunction, node: Node) -> bool:
     on_host = [var for var in node.outputs if not graph.on_device(var)]
     if not graph.exposed.isdisjoint(on_host):
         return True
@@ -76,9 +111,27 @@ def _nothing(_: Any) -> Collection[Any]:
 
 
 @dataclass(eq=False, repr=False)
-class LinkedFunction(NodeGraph):
-    """A compiled function: its nodes, updates, and options."""
+class LinkedFunction:
+    """A compiled function: its nodes in the order in which they run, the cells of its values, updates, and options."""
 
+    nodes: list[Node]
+    #: Maps a value to its cell: a list of one element.
+    cells: Mapping[ValueId, list[Any]]
+    inputs: list[ValueId]
+    outputs: list[ValueId]
+    #: Maps a device value to its context; all other values are on the host.
+    contexts: Mapping[ValueId, Context]
+    constants: Set[ValueId] = frozenset()
+    #: The values whose memory is visible outside of the nodes, and values that a node overwrites.
+    exposed: Set[ValueId] = frozenset()
+    #: The values that a node may overwrite, and the values that may share memory with them.
+    overwritten: Set[ValueId] = frozenset()
+    #: The numbers of the nodes that overwrite inputs of the function.
+    final: frozenset[int] = frozenset()
+    #: Maps a node's number to the nodes that must run before it, since they read values that it overwrites.
+    before: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    #: Whether a call empties each cell as soon as its value is dead.
+    frees: bool = True
     #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
     #: Cells to empty before a call, because the caller may have views of their values.
@@ -105,6 +158,24 @@ class LinkedFunction(NodeGraph):
     #: Called with the number of a node that raised; may raise a more informative error.
     explain: Callable[[int], Any] = _nothing
     _roles: dict[tuple[Path, frozenset[Node]], Roles] = field(init=False, default_factory=dict)
+
+    @functools.cached_property
+    def producers(self) -> dict[ValueId, int]:
+        """Maps a value to the number of the node that computes it; all other values are inputs and constants."""
+        return {value: number for number, node in enumerate(self.nodes) for value in node.outputs}
+
+    def value(self, var: ValueId) -> Any:
+        return self.cells[var][0]
+
+    def on_device(self, value: ValueId) -> bool:
+        return value in self.contexts
+
+    def touches_device(self, node: Node) -> bool:
+        return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
+
+    def is_unobservable(self, node: Node) -> bool:
+        """Return whether nothing can observe when a node runs: the node is pure, and all its values are on the host."""
+        return node.is_pure and not self.touches_device(node)
 
     @property
     def merge_launches(self) -> str:

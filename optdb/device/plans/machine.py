@@ -12,13 +12,11 @@ import numpy as np
 
 from optdb.collector import collector_paused
 from optdb.device.plans.budget import BudgetedRecorder
-from optdb.device.plans.graph import ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, ValueId
 from optdb.device.plans.paths import Path, Round
 from optdb.device.plans.plan import Before, Plan
 from optdb.device.plans.plan_cache import (
     Addresses,
-    CachedPlan,
     InputKeys,
     LastCall,
     PlanCacheEntry,
@@ -29,7 +27,7 @@ from optdb.device.plans.plan_cache import (
 )
 from optdb.device.plans.recording import Recording, record
 from optdb.device.plans.steps import BranchTaken
-from optdb.device.plans.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
+from optdb.device.plans.updates import CellPairs, advance, check_updates, commit
 from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import HeldCommands, listened, listening
 from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint
@@ -41,8 +39,6 @@ _logger = logging.getLogger(__name__)
 PLAN_CACHE_SIZE = 8
 #: The number of consecutive recordings with unused plans after which a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: The maximum number of cached paths, one for each combination of shapes and early conditions.
-_MOST_EXPECTED = 64
 
 
 class PlannedMachine:
@@ -55,10 +51,8 @@ class PlannedMachine:
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
         ]
-        #: Maps a call's input shapes and path to a cache entry.
-        self._cache: OrderedDict[tuple[Shapes, Path | None], PlanCacheEntry] = OrderedDict()
-        #: Maps input shapes and a first round to the path of the last such call.
-        self._expected: dict[tuple[Shapes, Round], Path] = {}
+        #: Maps the input shapes and the path of a call to a cache entry.
+        self._cache: OrderedDict[tuple[Shapes, Path], PlanCacheEntry] = OrderedDict()
         self._loaded: Plan | None = None
         #: The plan and inputs of the last call, if the next call may reuse them.
         self._last = LastCall()
@@ -88,8 +82,8 @@ class PlannedMachine:
 
     @property
     def plans(self) -> list[Plan]:
-        """The cached plans, the most recently used one last."""
-        return [entry.cached.plan for entry in self._cache.values() if entry.cached is not None]
+        """The cached plans; the most recently used one is last."""
+        return [entry.plan for entry in self._cache.values() if entry.plan is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
         """Return the input shapes and small host values of recorded calls, the most recent last."""
@@ -133,8 +127,8 @@ class PlannedMachine:
 
     def _call(self, before: Before | None) -> list[Any] | None:
         if before is not None:
-            last = self._last.cached
-            if last is None or not self._finds_last_plan() or last.plan.expect(1):
+            last = self._last.plan
+            if last is None or not self._finds_last_plan() or last.expect(1):
                 before(CommandList())
                 before = None
         if self._call_again():
@@ -143,39 +137,38 @@ class PlannedMachine:
             cell[0] = None
         if self._reused:
             self._spare_arguments()
-        cached, search = self._find()
-        while cached is not None:
+        plan, search = self._find()
+        while plan is not None:
             try:
-                cached.plan.run(before)
-                self._finish(cached)
-                self._loaded = cached.plan
+                plan.run(before)
+                self._finish(plan)
+                self._loaded = plan
                 break
             except BranchTaken as taken:
                 before = None
-                cached.plan.unload()
+                plan.unload()
                 assert search is not None, "a plan with branches is found only by a search"
-                # Try a plan with other conditions.
-                search.guesses -= 1
-                search.path = self._cached_path_after(taken.round, search.shapes) if search.guesses else None
-                cached = self._load(search.shapes, search.addresses, search.path)
+                # Try another plan, for a call whose conditions differ from those of this one.
+                path = self._cached_path(search.shapes, self.linked.branches.next(taken.round))
+                plan = self._load(search.shapes, search.addresses, path)
             except BaseException:
-                cached.plan.unload()
+                plan.unload()
                 raise
         if search is not None:
-            self._end(search, cached)
-        elif cached is None:
+            self._end(search, plan)
+        elif plan is None:
             self._compute()
         commit_point()
         outputs = [cell[0] for cell in self._returned]
         advance(self._advancing)
-        if cached is not None:
-            cached.plan.call_ended()
+        if plan is not None:
+            plan.call_ended()
             if self.linked.repeats_commands:
-                self._last.repetition = self._repetition(cached)
+                self._last.repetition = self._repetition(plan)
         return outputs or None
 
-    def _find(self) -> tuple[CachedPlan | None, PlanSearch | None]:
-        """Load and return the plan for the inputs, and the search that found it (None if the last call's plan fits).
+    def _find(self) -> tuple[Plan | None, PlanSearch | None]:
+        """Load and return the plan for the inputs, and the search that found it, unless the last call's plan fits.
 
         The plan is None if the call must be recorded. Both are None if the call must run without a plan.
         """
@@ -185,35 +178,30 @@ class PlannedMachine:
         before = self._loaded
         if self._finds_last_plan():
             self._loaded = None
-            return self._last.cached, None
+            return self._last.plan, None
         self._last = LastCall()
         shapes, addresses = self._keys.key()
-        first = self._first()
-        path = self._expected_path(shapes, first)
-        search = PlanSearch(shapes, addresses, first, path, before)
-        return self._load(shapes, addresses, path), search
+        search = PlanSearch(shapes, addresses, self._first(), before)
+        return self._load(shapes, addresses, self._expected_path(shapes, search.first)), search
 
     def _finds_last_plan(self) -> bool:
         """Return whether a call uses the last call's plan, because its inputs are the same arrays."""
         last = self._last
-        if last.cached is None or self._loaded is not last.cached.plan or listening() is not None:
+        if last.plan is None or self._loaded is not last.plan or listening() is not None:
             return False
         return last.inputs.are_identical() and all(
             getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes
         )
 
-    def _end(self, search: PlanSearch, cached: CachedPlan | None) -> None:
-        """Record the call if there was no plan; cache its path and inputs for the next call."""
-        path = search.path
-        if cached is None:
-            path = self._record(search.shapes, search.addresses, search.first)
-        elif search.before is cached.plan and not (self.linked.branches.conditions or self._keys.rebound):
-            # Without branches and rebindable inputs, the same arrays select the same plan.
+    def _end(self, search: PlanSearch, plan: Plan | None) -> None:
+        """Record the call if no plan was found for it; cache its inputs for the next call."""
+        if plan is None:
+            self._record(search.shapes, search.addresses, search.first)
+        elif search.before is plan and not (self.linked.branches.conditions or self._keys.rebound):
+            # Without branches and rebindable inputs, the same arrays always select the same plan.
             noted = self._keys.noted(search.shapes)
             if noted is not None:
-                self._last = LastCall(cached, *noted)
-        if path is not None:
-            self._expected[search.shapes, search.first] = path
+                self._last = LastCall(plan, *noted)
 
     def again(self) -> bool:
         """Repeat the last call if all values are unchanged; otherwise, do nothing and return False."""
@@ -237,18 +225,17 @@ class PlannedMachine:
             return None
         return repetition.commands
 
-    def _repetition(self, cached: CachedPlan) -> Repetition | None:
-        """Return how to repeat the call that has just ended; None if that needs more than commands."""
-        plan = cached.plan
+    def _repetition(self, plan: Plan) -> Repetition | None:
+        """Return how to repeat the call that has just ended; None if that takes more than enqueueing commands."""
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
-        if cached.copies or not cached.commit.is_final:
+        if plan.copies or not plan.commit.is_final:
             return None
         entry = self._current_entry()
-        if entry is None or entry.cached is not cached:
+        if entry is None or entry.plan is not plan:
             return None
         with plan.restored_cells():
-            commands = self._commands_of(cached)
+            commands = plan.unconditional_commands()
         on_host = [var for var, _, here in self._keys.inputs if not here]
         if commands is None or not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
             return None  # an input is large, or is not an array
@@ -256,19 +243,13 @@ class PlannedMachine:
         values = [(cell, cell[0]) for cell in self._concerned]
         return Repetition(plan, SameValues(values), hosts, commands)
 
-    def _commands_of(self, cached: CachedPlan) -> CommandList | None:
-        """Return all commands of a plan's run on the current inputs; None if the run needs Python."""
-        commands = cached.plan.unconditional_commands()
-        updates = None if commands is None else cached.commit.commands()
-        return None if commands is None or updates is None else CommandList([*commands, *updates])
-
-    def _finish(self, cached: CachedPlan) -> None:
-        """Run the plan's steps that overwrite inputs, and commit, either completely or not at all."""
-        plan, commit = cached.plan, cached.commit
-        if self._is_pure and not cached.copies and self.before_commit is None:
+    def _finish(self, plan: Plan) -> None:
+        """Run the plan's steps that overwrite inputs, and commit; both happen completely or not at all."""
+        commit = plan.commit
+        if self._is_pure and not plan.copies and self.before_commit is None:
             return
         # If no Python runs between the first command and the last one, nothing can raise.
-        if not (cached.copies or plan.final_computes) and commit.is_ready():
+        if not (plan.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()
             plan.run_final()
             commit.run()
@@ -278,7 +259,7 @@ class PlannedMachine:
             plan.run_final()
             was_ready = commit.is_ready()
             commit.run()
-            cached.copies = plan.release(self._borrowed) or not was_ready
+            plan.copies = plan.release(self._borrowed) or not was_ready
         self._begin_commit()
         held.enqueue()
 
@@ -307,11 +288,11 @@ class PlannedMachine:
     def _unconditional_commands(self, times: int) -> CommandList | None:
         """Return the commands of each of `times` calls with unchanged inputs; None if calls need Python."""
         entry = self._current_entry()
-        cached = None if entry is None else entry.cached
-        if cached is None or cached.plan is not self._loaded or cached.plan.expect(times):
+        plan = None if entry is None else entry.plan
+        if plan is None or plan is not self._loaded or plan.expect(times):
             return None
-        cached.plan.restore_cells()
-        return self._commands_of(cached)
+        plan.restore_cells()
+        return plan.unconditional_commands()
 
     def drop_external(self) -> None:
         for plan in self.plans:
@@ -361,21 +342,21 @@ class PlannedMachine:
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: Shapes, first: Round) -> Path | None:
-        return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
+        return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
-    def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:
-        """Return a cached path that continues a round with the conditions' current values; None if there is none."""
-        following = self.linked.branches.next(found)
+    def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
+        """Return the path of the latest call with these shapes that contained a round; None if there is none."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
-        return next((path for path in paths if path is not None and following in path.rounds), None)
+        return next((path for path in paths if contained in path.rounds), None)
 
     def _current_entry(self) -> PlanCacheEntry | None:
         shapes, addresses = self._keys.key()
-        entry = self._cache.get((shapes, self._expected_path(shapes, self._first())))
+        path = self._expected_path(shapes, self._first())
+        entry = None if path is None else self._cache.get((shapes, path))
         return entry if entry is not None and entry.addresses == addresses else None
 
-    def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> Path | None:
-        """Run without a plan and record the commands; return the path, or None if it gets no plan."""
+    def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> None:
+        """Run without a plan and record the commands, unless no plan should be made for the call."""
         self._unload()
         # A recording only grows, so garbage collection would free nothing.
         recorder = BudgetedRecorder(self.linked)
@@ -397,38 +378,34 @@ class PlannedMachine:
         path = recording.path
         # Inputs that were copied for this call have other buffers in the next call.
         if copied or not path.can_restart:
-            return None
+            return
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)
         if len(self._cache) > PLAN_CACHE_SIZE:
             self._cache.popitem(last=False)
-        if len(self._expected) > _MOST_EXPECTED:
-            self._expected.clear()
         self._unused_recordings += 1
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
             _logger.info(
                 "The shapes of a function's inputs change too often for plans; the function now runs without them."
             )
-        return path
 
-    def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:
-        """Make (if necessary) and load the plan for a path; return None if no cache entry matches."""
-        entry = self._cache.get((shapes, path))
-        if entry is None or entry.addresses != addresses:
+    def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> Plan | None:
+        """Return the plan for a path, loaded and made first if necessary; None if no cache entry matches."""
+        entry = None if path is None else self._cache.get((shapes, path))
+        if path is None or entry is None or entry.addresses != addresses:
             return None
         self._cache.move_to_end((shapes, path))
-        cached = entry.cached
-        if cached is None:
+        plan = entry.plan
+        if plan is None:
             self._unload()
             self.linked.forget()
-            times = 0 if entry.recording.updates_from_external else MAX_RECORDINGS
-            cached = entry.cached = CachedPlan(self._plan(entry.recording), CommitUpdates(self.linked, times))
+            plan = entry.plan = self._plan(entry.recording)
         self._unused_recordings = 0
-        if self._loaded is not cached.plan:
+        if self._loaded is not plan:
             self._unload()
-            cached.plan.load()
-        # Set again only after the plan has succeeded: after an error, the cells hold partial results.
+            plan.load()
+        # This is set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
-        return cached
+        return plan
 
     def _plan(self, recording: Recording) -> Plan:
         """Make a plan; if memory runs out, drop all other plans and try again."""
@@ -439,7 +416,7 @@ class PlannedMachine:
                 if not self.plans:
                     raise
             for entry in self._cache.values():
-                entry.cached = None
+                entry.plan = None
             return Plan(recording)
 
     def _unload(self) -> None:

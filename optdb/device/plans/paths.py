@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.device.plans.graph import Node, NodeGraph, ValueId
+if TYPE_CHECKING:
+    from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 
 
 class Path:
@@ -66,7 +67,7 @@ class Round:
 class Branches:
     """A function's conditions, and the paths that they select."""
 
-    def __init__(self, graph: NodeGraph) -> None:
+    def __init__(self, graph: LinkedFunction) -> None:
         self._graph = graph
         self.nodes = nodes = graph.nodes
         self.final = graph.final

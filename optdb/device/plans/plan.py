@@ -16,8 +16,7 @@ from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
 from optdb.device.launches.sequential import sequential_course
 from optdb.device.plans.budget import check_plan
 from optdb.device.plans.donation import find_donation, plan_liveness
-from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.device.plans.recording import Recording, same
 from optdb.device.plans.steps import (
     BranchGuard,
@@ -28,6 +27,7 @@ from optdb.device.plans.steps import (
     TableUploads,
     in_segments,
 )
+from optdb.device.plans.updates import MAX_RECORDINGS, CommitUpdates
 from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
@@ -68,6 +68,10 @@ class Plan:
         changing = set(recording.given)
         self._halves = in_segments(before, changing), in_segments(final, changing)
         self._steps = list(itertools.chain(*self._halves))
+        #: Commits the updates of the plan's calls.
+        self.commit = CommitUpdates(linked, 0 if recording.updates_from_external else MAX_RECORDINGS)
+        #: Whether calls may have to copy results for the caller; a recorded commit does not exclude this.
+        self.copies = True
         #: The variables whose value or address in the current call differs from the recording.
         self._changed: set[ValueId] = set()
         #: Whether any node runs in Python in every call.
@@ -109,7 +113,7 @@ class Plan:
                 uploads.precede(number, step)
                 steps.append(step)
                 uploads.follow(step)
-        uploads.insert(recording.given)
+        uploads.insert()
         return halves
 
     def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> PlanStep:
@@ -248,14 +252,10 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a run on the last run's inputs; None if a node runs in Python."""
-        repeated = []
-        for step in self._steps:
-            commands = step.repeated(self._changed)
-            if commands is None:
-                return None
-            repeated.append(commands)
-        return CommandList(itertools.chain(*repeated))
+        """Return all commands of a call on the last call's inputs; None if the call would need Python."""
+        lists = [*(step.repeated(self._changed) for step in self._steps), self.commit.commands()]
+        repeated = [commands for commands in lists if commands is not None]
+        return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
         """Copy results, except `borrowed` outputs, for the caller, since the next call overwrites the plan's arrays.

@@ -8,18 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.device.plans.graph import ValueId
-from optdb.device.plans.linked import LinkedFunction
-from optdb.device.plans.paths import Path, Round
+from optdb.device.plans.linked import LinkedFunction, ValueId
+from optdb.device.plans.paths import Round
 from optdb.device.plans.plan import Plan
 from optdb.device.plans.recording import Recording, same
-from optdb.device.plans.updates import CommitUpdates
 from optdb.runtime.commands import CommandList
 from optdb.runtime.host_buffers import pays_zero_copy
 
-#: The maximum number of plans that a call tries if its branches differ from the last call's.
-_MOST_GUESSES = 3
-#: The shape and address of each input, which together select a plan.
+#: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
 _first_of = operator.itemgetter(0)
@@ -32,10 +28,8 @@ class PlanSearch:
     shapes: Shapes
     addresses: Addresses
     first: Round
-    path: Path | None
     #: The last call's plan.
     before: Plan | None
-    guesses: int = _MOST_GUESSES
 
 
 class SameValues:
@@ -97,8 +91,8 @@ class InputKeys:
 class LastCall:
     """The plan and inputs of the last call; a call with the same inputs needs no search."""
 
-    #: The plan; None if the same inputs may select another plan next time.
-    cached: CachedPlan | None = None
+    #: The plan that the inputs selected; None if the same inputs may select another plan next time.
+    plan: Plan | None = None
     #: The inputs on the device.
     inputs: SameValues = field(default_factory=lambda: SameValues(()))
     #: The cells of the other inputs, with the shapes of their values.
@@ -124,19 +118,9 @@ class Repetition:
 
 
 @dataclass(eq=False)
-class CachedPlan:
-    """A plan, and the object that commits the updates of its calls."""
-
-    plan: Plan
-    commit: CommitUpdates
-    #: Whether calls may have to copy results for the caller.
-    copies: bool = True
-
-
-@dataclass(eq=False)
 class PlanCacheEntry:
     """The addresses of device arrays, the recording, and the plan, if it has been made."""
 
     addresses: Addresses
     recording: Recording
-    cached: CachedPlan | None = None
+    plan: Plan | None = None

@@ -13,8 +13,7 @@ import numpy as np
 
 from optdb.device.launches.sequential import may_be_merged
 from optdb.device.plans.budget import BudgetedRecorder
-from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction, Roles
+from optdb.device.plans.linked import LinkedFunction, Node, Roles, ValueId
 from optdb.device.plans.paths import Path, Round
 from optdb.numpy_types import HostArray
 from optdb.runtime.all_reduce import EnqueueAllReduce

@@ -8,11 +8,11 @@ because its shape has changed, its readers also run.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import Node, ValueId
 from optdb.device.plans.paths import Branches, Path, Round
 from optdb.device.plans.recording import NodeTable, Recording, same
 from optdb.numpy_types import HostArray
@@ -163,7 +163,7 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Places table uploads at the last segment boundary before the reader, else where the host values are known.
+    """Places table uploads where the host values become known.
 
     The caller appends the plan's steps to the lists in `halves`.
     """
@@ -173,8 +173,8 @@ class TableUploads:
         #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
-        #: For each upload: its earliest position, the upload, and the step that reads its tables.
-        self._uploads: list[tuple[tuple[int, int], TableUpload, PlanStep]] = []
+        #: The uploads, each with its position.
+        self._uploads: list[tuple[tuple[int, int], TableUpload]] = []
 
     def begin_round(self) -> None:
         """Begin a round, whose steps run only under the conditions evaluated so far."""
@@ -188,31 +188,15 @@ class TableUploads:
         upload = TableUpload(self._recording, tables)
         known = [self._known.get(table.var, self._round_begin) for table in tables]
         step.inputs = step.inputs - upload.inputs | {upload.failure}
-        self._uploads.append((max(self._round_begin, *known), upload, step))
+        self._uploads.append((max(self._round_begin, *known), upload))
 
     def follow(self, step: PlanStep) -> None:
         """Record that the host outputs of `step` are known from this position on."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
-    def insert(self, changing: Iterable[ValueId]) -> None:
-        """Insert the uploads into the steps; `changing` are the variables that may change in each call."""
-        separate = self._separate_positions(set(changing))
-        found: list[tuple[tuple[int, int], TableUpload]] = []
-        for (half, start), upload, reader in self._uploads:
-            end = next((n for n, step in enumerate(self._halves[half]) if step is reader), len(self._halves[half]))
-            found.append(((half, max([start, *(n for n in separate[half] if start <= n <= end)])), upload))
-        for (half, position), upload in sorted(found, key=itemgetter(0), reverse=True):
+    def insert(self) -> None:
+        for (half, position), upload in sorted(self._uploads, key=itemgetter(0), reverse=True):
             self._halves[half].insert(position, upload)
-
-    def _separate_positions(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
-        """For each half, return the positions of the steps that are not merged into segments."""
-        found: tuple[list[int], list[int]] = [], []
-        for half, steps in enumerate(self._halves):
-            for position, step in enumerate(steps):
-                if is_separate(step, changing):
-                    changing.update(step.on_host)
-                    found[half].append(position)
-        return found
 
     @property
     def _end(self) -> tuple[int, int]:
@@ -274,17 +258,15 @@ class CommandSegment(PlanStep):
         self.stale = any(step.stale for step in self._steps)
 
 
-def is_separate(step: PlanStep, changing: Set[ValueId]) -> bool:
-    """Return whether a step runs in Python in every run or guards a variable that may change in each call."""
-    return step.free or not changing.isdisjoint(step.inputs)
-
-
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
-    """Group steps into segments, except `is_separate` steps, whose host outputs are added to `changing`."""
+    """Group consecutive steps into segments, except steps that run in Python in most calls.
+
+    These are `free` or depend on a variable in `changing`, to which their host outputs are added.
+    """
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []
     for step in steps:
-        if not is_separate(step, changing):
+        if not step.free and changing.isdisjoint(step.inputs):
             together.append(step)
             continue
         changing.update(step.on_host)

@@ -18,8 +18,7 @@ import numpy as np
 
 from optdb.codegen.kernels.programs import one_program
 from optdb.device.export.walking import as_host_array, in_order, is_open, on_host
-from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, PureOp, Variable
 from optdb.host.api.scans import inner_function, thunk_around

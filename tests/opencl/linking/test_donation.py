@@ -59,7 +59,7 @@ class Case:
     def copies(self):
         """The bytes that the plan copies for next values at the end of a call."""
         entry = list(self.f.fn._cache.values())[-1]
-        return sum(command.nbytes for command in entry.cached.commit._commands)
+        return sum(command.nbytes for command in entry.plan.commit._commands)
 
 
 STATE_BYTES = 4 * ROWS * COLUMNS

@@ -12,7 +12,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.device.launches import building, sequential
+from optdb.device.launches import sequential
 from optdb.opencl import contexts, get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.build import BuildError
@@ -219,7 +219,7 @@ def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(merge, monkeypatch,
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
 
-    monkeypatch.setattr(building, "make", refuse)
+    monkeypatch.setattr(sequential, "make", refuse)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")

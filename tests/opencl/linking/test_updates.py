@@ -70,14 +70,14 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
     for call in range(8):
         f()
         if call == 4 and wish == "auto":
-            merging = f.fn._current_entry().cached.commit._merging
+            merging = f.fn._current_entry().plan.commit._merging
             assert not merging.expect(1000) and merging.expect(10000)
         if call == 5 and wish == "auto":
             wait_until(merging._pause.is_ready)
         hosts = [turned.dot(host) for host in hosts]
         for state, host in zip(states, hosts, strict=True):
             np.testing.assert_array_equal(state.get_value(), host)
-    kinds = [type(command).__name__ for command in f.fn._current_entry().cached.commit._commands]
+    kinds = [type(command).__name__ for command in f.fn._current_entry().plan.commit._commands]
     assert kinds == (["EnqueueCopy"] * 9 if wish == "never" else ["EnqueueKernel"])
 
 

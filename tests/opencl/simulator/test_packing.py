@@ -97,8 +97,8 @@ def test_arrays_stay_where_they_are(sim, variables):
 def commit_of(sim):
     """Return the commands that end a call of a simulator."""
     entry = sim._executable.run._current_entry()
-    entry.cached.plan.restore_cells()
-    return entry.cached.commit.commands()
+    entry.plan.restore_cells()
+    return entry.plan.commit.commands()
 
 
 def test_next_values_of_scratch_variables_are_computed_where_these_lie(variables):
