@@ -134,7 +134,7 @@ class SynchronousReplica(Replica):
 
     def ending(self, agreement: Agreement) -> Ending | None:
         queue = self._summands.queue
-        if self._lent is None or not agreement.is_native or not can_script(queue):
+        if self._lent is None or not agreement.is_native or not can_script():
             return None
         part, exchange = self._launched()
         taken = self._arguments(part)

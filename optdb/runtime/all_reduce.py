@@ -28,42 +28,33 @@ _NATIVE = {np.dtype("float32"): 4, np.dtype("float64"): 8}
 _SUM, _MOMENTS = 0, 1
 
 
+def _words(names: str) -> list[tuple[str, Any]]:
+    """Return fields for numbers and addresses, which all have 64 bits."""
+    return [(name, ctypes.c_uint64) for name in names.split()]
+
+
 class _Term(ctypes.Structure):
     """The C struct ``Term``."""
 
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("reduction", "itemsize", "size")),
-        ("values", ctypes.c_void_p),
-        ("pieces", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in ("lengths", "counts", "results", "event")),
-    )
+    _fields_ = _words("reduction itemsize size values pieces lengths counts results event")
 
 
 class _Post(ctypes.Structure):
     """The C struct ``Post``."""
 
-    _fields_ = (("attempt", ctypes.c_uint64), ("terms", ctypes.c_void_p))
+    _fields_ = _words("attempt terms")
 
 
 class _MemberStruct(ctypes.Structure):
     """The C struct ``Member``."""
 
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("rank", "active", "attempt", "microseconds")),
-        ("aborted", ctypes.c_void_p),
-        ("seconds", ctypes.c_double),
-    )
+    _fields_ = (*_words("rank active attempt microseconds aborted"), ("seconds", ctypes.c_double))
 
 
 class _RoundStruct(ctypes.Structure):
     """The C struct ``Round``."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("member", "posts", "terms")),
-        ("count", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in ("wait", "release")),
-        *((name, ctypes.c_uint64) for name in ("late", "late_rank")),
-    )
+    _fields_ = _words("member posts terms count wait release late late_rank")
 
 
 class MemberTable:
@@ -180,7 +171,7 @@ class ExchangeRound:
         self._member = member if all(np.dtype(spec.dtype) in _NATIVE for spec in specs) else None
         self.record = _RoundStruct(terms=ctypes.addressof(self.terms), count=len(specs))
         if self._member is not None:
-            self._connect(self._member, driver_calls(context.queue) is not None)
+            self._connect(self._member)
 
     def _term(self, spec: VectorSpec, values: HostArray, results: HostArray) -> _Term:
         term = _Term(_SUM, np.dtype(spec.dtype).itemsize, spec.size, values.ctypes.data, results=results.ctypes.data)
@@ -191,13 +182,13 @@ class ExchangeRound:
             term.lengths, term.counts = lengths.ctypes.data, counts.ctypes.data
         return term
 
-    def _connect(self, member: Member, has_driver_calls: bool) -> None:
+    def _connect(self, member: Member) -> None:
         self.record.member = ctypes.addressof(member.record)
         self.record.posts = ctypes.addressof(member.posts(self.number))
-        if has_driver_calls:  # without driver calls, there are no events
+        if driver_calls() is not None:  # without driver calls, there are no events
             driver = icd_loader()
-            self.record.wait = ctypes.cast(driver.clWaitForEvents, ctypes.c_void_p)
-            self.record.release = ctypes.cast(driver.clReleaseEvent, ctypes.c_void_p)
+            self.record.wait = ctypes.cast(driver.clWaitForEvents, ctypes.c_void_p).value
+            self.record.release = ctypes.cast(driver.clReleaseEvent, ctypes.c_void_p).value
 
     @property
     def call(self) -> PreparedCall | None:

@@ -120,7 +120,7 @@ class EnqueueKernel(Record):
 
     def prepare(self) -> EnqueueKernel:
         """Prepare the driver call if the launch has its own kernel object, and return the launch."""
-        calls = driver_calls(self.queue)
+        calls = driver_calls()
         if calls is not None:
             self.call = calls.launch(self.queue, self.kernel, self.global_size, self.local_size)
         return self
@@ -206,7 +206,7 @@ class Transfer(Record):
 
     def prepare(self: _T) -> _T:
         """Prepare the driver call if the command has one, and return the command."""
-        calls = driver_calls(self.queue)
+        calls = driver_calls()
         if calls is not None:
             self.call = self.prepared_call(calls)
         return self

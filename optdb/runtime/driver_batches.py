@@ -44,8 +44,6 @@ _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
 #: The last arguments of a function that neither waits for events nor returns one.
 _NO_EVENTS = (_Count(0), None, None)
-#: The value that a trial writes.
-_TRIAL_VALUE = 0x5A
 
 
 class DriverCalls:
@@ -121,39 +119,16 @@ class DriverCalls:
         return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
 
 
-#: Maps a device to its `DriverCalls`, or to None if its trial failed.
-_calls: dict[cl.Device, DriverCalls | None] = {}
-
-
-def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return the `DriverCalls` for a queue; None if a trial fill on the queue's device fails."""
-    device = queue.device
-    if device not in _calls:
-        _calls[device] = _tried(queue)
-    return _calls[device]
-
-
-def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
-    result = np.zeros(1, np.uint8)
+@functools.cache
+def driver_calls() -> DriverCalls | None:
+    """Return the calls to the OpenCL library; None if the library cannot be called."""
     try:
-        calls = DriverCalls()
+        return DriverCalls()
     except (AttributeError, OSError) as error:  # for example on Windows, where modules do not export the functions
         _logger.info(
             "commands are enqueued by PyOpenCL, which is slower, since its library cannot be called: %s", error
         )
         return None
-    target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, result.nbytes)
-    status = calls.fill(queue, target, 0, result.nbytes, np.uint8(_TRIAL_VALUE))()
-    if not status:
-        cl.enqueue_copy(queue, result, target, is_blocking=True)
-    if status or result[0] != _TRIAL_VALUE:
-        _logger.info(
-            "commands for %s are enqueued by PyOpenCL, which is slower, since a trial fill returned status %d",
-            queue.device.name,
-            status,
-        )
-        return None
-    return calls
 
 
 @functools.cache

@@ -138,7 +138,7 @@ class HostMirror:
             return None
         call, buffer, offset = self._call
         if buffer is not array.base_data or offset != array.offset:
-            calls = driver_calls(array.queue)
+            calls = driver_calls()
             ends = array.base_data, array.offset, self.values, self._event.address
             call = None if calls is None else calls.fetch(array.queue, *ends)
             # Keep the buffer alive, so that its handle is not reused.

@@ -41,9 +41,9 @@ def finish_event(event: Any) -> None:
 _NOT_BLOCKING = ctypes.c_uint(0)
 
 
-def can_script(queue: cl.CommandQueue) -> bool:
-    """Return whether scripts can feed a queue, which requires the C loop and prepared calls."""
-    return loop_library() is not None and driver_calls(queue) is not None
+def can_script() -> bool:
+    """Tell whether scripts can run: the C loop must be loaded, and the OpenCL library must be callable."""
+    return loop_library() is not None and driver_calls() is not None
 
 
 def _loop() -> ctypes.CDLL:

@@ -154,7 +154,7 @@ def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(p
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     # Groups of three items do not divide four.
     for wrong in (listed[0], listed[3]):
-        wrong.call = driver_calls(queue).launch(queue, wrong.kernel, wrong.global_size, (3, 1))
+        wrong.call = driver_calls().launch(queue, wrong.kernel, wrong.global_size, (3, 1))
     for _ in range(2):
         listed.enqueue()
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
@@ -218,7 +218,7 @@ def test_a_batch_does_without_the_lock_of_python():
 
 def test_each_function_is_called_by_its_prototype(program, arrays):
     queue, (x, y) = arrays
-    calls, loop, loader = driver_calls(queue), driver_batches.loop_library(), icd_loader()
+    calls, loop, loader = driver_calls(), driver_batches.loop_library(), icd_loader()
     values, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     kernel = cl.Kernel(program, "update")
     kernel.set_args(y, np.uint64(16), np.float32(2))

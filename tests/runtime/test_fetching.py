@@ -23,7 +23,7 @@ def fetched(mirror, array):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_of_several_arrays(dtype, prepared, monkeypatch):
     if not prepared:
-        monkeypatch.setattr(fetching, "driver_calls", lambda queue: None)
+        monkeypatch.setattr(fetching, "driver_calls", lambda: None)
     context = runtime_context()
     values = [np.random.default_rng(seed).normal(size=9).astype(dtype) for seed in range(2)]
     arrays, mirror = [from_host(context, each) for each in values], HostMirror(context, np.dtype(dtype), 9)

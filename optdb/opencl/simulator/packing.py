@@ -293,8 +293,8 @@ class _PackedPart:
         self._vector: PackedVector | None = None
 
     def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
-        """Return the driver call that starts the copy; None if the buffers are not those of the packed variables."""
-        calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
+        """Return the driver call that starts the copy; None if the buffers do not belong to the packed variables."""
+        calls, vector = driver_calls(), self._packed._vectors.get(self.dtype)
         if calls is None or vector is None:
             return None
         places = zip(self.numbers, self._shapes, buffers, offsets, strict=True)

@@ -57,7 +57,7 @@ def test_a_call_sees_what_comes_before_its_first_commands(graph, way, device):
     f = theano.function([x, n], out, updates=[(v, v + out)], mode=theano.Mode("py", "fast_run"), **UNUSED)
     total, led = 0.0, []
     with optdb.SimulatorOCL(f, device) as sim:
-        if not can_script(get_context(device).queue):
+        if not can_script():
             pytest.skip("no scripts")
         method = TrustedMethod(sim)
         for number in range(16):
