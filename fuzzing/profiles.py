@@ -12,7 +12,7 @@ from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds
-from optdb.runtime.driver_batches import build_loop
+from optdb.runtime.driver_batches import loop_library
 
 __all__ = [
     "KERNELS",
@@ -90,7 +90,7 @@ def replace_options(device: str = "auto", **options: Any) -> None:
 
 def use_smallest_batches(device: str = "auto") -> None:
     """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call."""
-    build_loop()
+    loop_library()
     replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1))
 
 

@@ -71,7 +71,6 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
-from optdb.runtime import driver_batches  # noqa: E402
 from tests.effort import examples  # noqa: E402
 from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
 
@@ -92,9 +91,6 @@ pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 # Tests make many small graphs. Collecting garbage less often saves a tenth of the time. Tests that ask for garbage
 # collect it.
 gc.set_threshold(10_000, 20, 20)
-
-# Batches of commands do not depend on when the compiler is done.
-driver_batches.build_loop()
 
 # Compile times vary, and CI has to fail because of changes, not by chance.
 settings.register_profile("optdb", deadline=None, derandomize=True, max_examples=examples(100))

@@ -414,9 +414,9 @@ class CommandList(list[Command]):
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
         if len(self) < thresholds.calls:
             return False
-        if self._times < thresholds.times or loop_library() is None:
+        if self._times < thresholds.times:
             return None
-        return self.batch.calls >= thresholds.calls
+        return loop_library() is not None and self.batch.calls >= thresholds.calls
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that must start at offset 0 of a buffer, because a kernel takes no offset for them."""

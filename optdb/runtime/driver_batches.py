@@ -2,9 +2,9 @@
 
 PyOpenCL creates an event for each command and converts its arguments each time. A bound command prepares its call once:
 a library function with converted arguments, which returns OpenCL's status. If the status is not 0, PyOpenCL enqueues
-the command again. A prepared call contains handles, but does not keep their objects alive. If a driver's queue is full,
-a call blocks; with the GIL, no other thread could feed another device. The first process compiles the C code in the
-background into the user's cache; until then, Python makes the calls.
+the command again. A prepared call does not keep the objects of its handles alive. If a driver's queue is full, a call
+blocks; with the GIL, no other thread could feed another device. The first process compiles the C code into the user's
+cache, in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _handle(value: Any) -> ctypes.c_void_p:
 _SOURCE = Path(__file__).with_suffix(".c")
 #: The compiler options; without contraction, C and Python compute the same bits.
 _OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
-_COMPILER_TIMEOUT_S = 60.0
+_COMPILER_TIMEOUT_S = 10.0
 #: The functions that a record can call, in the order of ``enum kind`` in the C code.
 _FUNCTIONS = (
     *("clEnqueueNDRangeKernel", "clEnqueueCopyBuffer", "clEnqueueFillBuffer"),
@@ -241,57 +241,26 @@ def _word(arg: Any) -> int:
     return ctypes.addressof(arg) if isinstance(arg, ctypes.Array) else arg.value or 0
 
 
-class _Loading:
-    """Loads the library on first use, or builds it in the background if it does not exist."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._building = threading.Lock()
-        self._begun = False
-        self.library: ctypes.CDLL | None = None
-
-    def begin(self) -> None:
-        with self._mutex:
-            if self._begun:
-                return
-            self._begun = True
-        try:
-            self.library = _loaded(_path())
-        except OSError:
-            # Not a daemon thread: a program that ends at once waits a tenth of a second for the compiler.
-            threading.Thread(target=self.build, name="optdb-batches").start()
-
-    def build(self) -> None:
-        compiler = os.environ.get("CC") or "cc"
-        with self._building:
-            try:
-                self.library = _loaded(_path()) if _is_whole(_path()) else _build(compiler, _path())
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                details = getattr(error, "stderr", None) or ""
-                _logger.info(
-                    "commands are enqueued by Python, which is slower, since %s could not compile the "
-                    "native command loop: %s %s",
-                    compiler,
-                    error,
-                    details,
-                )
+_loading = threading.Lock()
 
 
-_loading = _Loading()
-
-
+@functools.cache
 def loop_library() -> ctypes.CDLL | None:
-    """Return the library with the loop over calls; None if it is not compiled."""
-    if _loading.library is None:
-        _loading.begin()
-    return _loading.library
-
-
-def build_loop() -> bool:
-    """Wait until the loop is compiled; return whether it exists."""
-    if loop_library() is None:
-        _loading.build()
-    return _loading.library is not None
+    """Return the library with the loop over calls, compiled on first use; None if it cannot be compiled."""
+    compiler = os.environ.get("CC") or "cc"
+    with _loading:
+        try:
+            return _loaded(_path()) if _is_whole(_path()) else _build(compiler, _path())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            details = getattr(error, "stderr", None) or ""
+            _logger.info(
+                "commands are enqueued by Python, which is slower, since %s could not compile the "
+                "native command loop: %s %s",
+                compiler,
+                error,
+                details,
+            )
+            return None
 
 
 @functools.cache
@@ -306,8 +275,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
-    if not _is_whole(path):
-        raise FileNotFoundError(path)
     library = ctypes.CDLL(str(path))
     library.optdb_call.argtypes = ctypes.c_void_p, ctypes.c_size_t
     library.optdb_call.restype = ctypes.c_size_t

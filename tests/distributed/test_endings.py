@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from optdb.distributed import DataParallel, WorkerFailed
 from optdb.distributed.packing import Summands
 from optdb.distributed.replicas import SynchronousReplica
-from optdb.runtime.driver_batches import build_loop, loop_library
+from optdb.runtime.driver_batches import loop_library
 from optdb.runtime.scripts import Script
 from profiles.distributed import build
 from profiles.models.feedforward import Network
@@ -23,7 +23,7 @@ from profiles.steps_of_simulators import batches_of, compiled
 from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
 from tests.effort import examples
 
-pytestmark = pytest.mark.skipif(not build_loop(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not loop_library(), reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from optdb.distributed import DataParallel, WorkerFailed, worker_threads
 from optdb.distributed.errors import Aborted
 from optdb.distributed.replicas import SynchronousReplica
 from optdb.distributed.worker_threads import Agreement
-from optdb.runtime.driver_batches import build_loop
+from optdb.runtime.driver_batches import loop_library
 from tests.distributed.hosts import in_threads
 from tests.distributed.training import batches, check, step, two_devices
 
@@ -24,7 +24,7 @@ def votes(request, monkeypatch):
     """The ways in which threads agree: without a C compiler, and with one."""
     if request.param == "by a lock":
         monkeypatch.setattr(worker_threads, "loop_library", lambda: None)
-    elif not build_loop():
+    elif not loop_library():
         pytest.skip("there is no C compiler")
 
 

@@ -23,7 +23,7 @@ from optdb.runtime.commands import CommandList, Memory
 from optdb.runtime.fetching import EnqueueFetch, StartQueue
 from tests.opencl_device import new_context, runtime_context
 
-pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not driver_batches.loop_library(), reason="there is no C compiler")
 
 LENGTHS = (6, 9)
 SIZE = sum(LENGTHS)

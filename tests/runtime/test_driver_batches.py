@@ -1,6 +1,7 @@
 """Command lists that are enqueued often become batches with the same effect as their commands one by one."""
 
 import ctypes
+import functools
 import logging
 import os
 import shlex
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optdb import user_cache
-from optdb.runtime import driver_batches
+from optdb.runtime import commands, driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
@@ -23,7 +24,7 @@ from optdb.runtime.library import cl
 from tests.opencl_device import runtime_context
 from tests.processes import output
 
-pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not driver_batches.loop_library(), reason="there is no C compiler")
 
 LENGTH = 64
 UPDATE = """
@@ -256,14 +257,16 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
     queue, buffers = arrays
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loop.so")
-    monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
+    uncached = functools.cache(driver_batches.loop_library.__wrapped__)
+    for module in (driver_batches, commands):
+        monkeypatch.setattr(module, "loop_library", uncached)
     caplog.set_level(logging.INFO, logger=driver_batches.__name__)
-    assert not driver_batches.build_loop()
+    assert not driver_batches.loop_library()
     assert "no-such-compiler" in caplog.text
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     for _ in range(2):
         listed.enqueue()
-    assert listed._is_batched is None
+    assert not listed._is_batched
     listed.batch.run()
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 3))
 
@@ -273,25 +276,25 @@ def loading(monkeypatch, tmp_path):
     """Loads the loop from a separate path, linked by the usual linker, which writes the same bytes each time."""
     monkeypatch.delenv("COMPILER_PATH", raising=False)
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
-    monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
+    monkeypatch.setattr(driver_batches, "loop_library", functools.cache(driver_batches.loop_library.__wrapped__))
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])
 def test_a_loop_without_its_end_is_compiled_again(loading, kept):
     path = driver_batches._path()
-    assert driver_batches.build_loop()
+    assert driver_batches.loop_library()
     content = path.read_bytes()
     path.unlink()  # the process has the file mapped
     path.write_bytes(content[: int(kept * len(content))])
-    driver_batches._loading = driver_batches._Loading()
-    assert driver_batches.build_loop()
+    driver_batches.loop_library.cache_clear()
+    assert driver_batches.loop_library()
     assert path.read_bytes() == content
 
 
 def test_a_loop_that_cannot_be_kept_is_used(loading, caplog, monkeypatch):
     monkeypatch.setattr(user_cache, "_warned", set())
     driver_batches._path().parent.touch()  # a file where the folder should be
-    assert driver_batches.build_loop()
+    assert driver_batches.loop_library()
     (message,) = caplog.messages
     assert "the compiled loop cannot be saved in" in message
     assert "export XDG_CACHE_HOME=FOLDER" in message
@@ -300,9 +303,9 @@ def test_a_loop_that_cannot_be_kept_is_used(loading, caplog, monkeypatch):
 def test_the_loop_is_compiled_once_and_kept(tmp_path):
     code = """
         from optdb import trace_log
-        from optdb.runtime import driver_batches
+        from optdb.runtime import commands, driver_batches
         with trace_log.compiler_runs() as runs:
-            print(driver_batches.build_loop(), len(runs))
+            print(driver_batches.loop_library() is not None, len(runs))
     """
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     assert [output(code, env=env) for _ in range(2)] == ["True 1", "True 0"]

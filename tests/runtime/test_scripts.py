@@ -12,7 +12,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.scripts import Arrival, Immediate, NativeAgreement, Script, can_script
 from tests.opencl_device import runtime_context
 
-pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not driver_batches.loop_library(), reason="there is no C compiler")
 
 LENGTH = 16
 
