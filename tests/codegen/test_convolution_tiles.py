@@ -44,10 +44,16 @@ def as_a_graphics_card(monkeypatch):
     monkeypatch.setattr(context(), "profile", context().profile.as_kind("gpu"))
 
 
+def all_kernels(dtype, tile):
+    """Return the kernels for results and for both gradients; tiles of gradients for filters are not copied."""
+    of_kinds = zip(KINDS, (tile, replace(tile, stages=0)))
+    return [k for kind, each in of_kinds for k in tile_kernels.kernels_by_tiles(kind, dtype, [each], "emulated")]
+
+
 def kernels_of(dtype, tile):
     """Return the kernels of a tile; those for a test's profile also serve other profiles."""
     if (dtype, tile) not in _compiled:
-        kernels = [*(k for kind in KINDS for k in tile_kernels.kernels_by_tiles(kind, dtype, [tile], "emulated"))]
+        kernels = all_kernels(dtype, tile)
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
         unique = {kernel.name: kernel for kernel in kernels}
         _compiled[dtype, tile] = compile_kernels(unique.values(), context(), "a test")
@@ -64,6 +70,7 @@ def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, 
     forward, backward = plan.forward(axes, flip, 1), plan.backward(axes, flip, 1)
     rows, channels, taps = w.shape[0] // groups, w.shape[1], int(np.prod(w.shape[2:]))
     strided = [steps] + [1] * (x.ndim - 1)
+    loaded = replace(tile, stages=0)
     on_device = (device_array(value, how, context) for value, how in ((x, strided), (w, None), (t, None)))
     results = [empty(context(), value.shape, dtype) for value in (t, w, x)]
     image, filters, top = on_device
@@ -73,7 +80,7 @@ def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, 
     )
     shape = FilterGroups(groups, rows, channels, of_rows)
     tiles.correlate_by_tiles(kernels, context(), forward, image, filters, shape, results[0], tile, parts)
-    tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1], tile, parts)
+    tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1], loaded, parts)
     if backward.complete:
         shape = FilterGroups(groups, channels, rows, of_channels)
         tiles.correlate_by_tiles(kernels, context(), backward, top, filters, shape, results[2], tile, parts)
@@ -221,8 +228,8 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
     cache = context().kept[families.__name__]._entries
-    taken = [(request.kind, choice.plan) for (*_, request), (_, choice) in cache.items()]
-    assert taken and all(tile in tile_kernels.COPIED_TILES[kind] for kind, tile in taken)
+    taken = [choice.plan for _, choice in cache.values()]
+    assert taken and all(tile in tile_kernels.COPIED_TILES for tile in taken)
 
 
 @pytest.mark.parametrize("features", [7, 20, 64, 130])
@@ -233,11 +240,11 @@ def test_devices_with_copies_have_one_tile_without(features, copying, monkeypatc
     reference = Reference(x, w, t, parameters)
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
-    assert all(len(tile_kernels.own_tiles(kind, context(), "float32")) == 1 for kind in KINDS)
+    assert len(tile_kernels.own_tiles("CORRELATE", context(), "float32")) == 1
 
 
 def test_all_tiles_of_devices_with_copies(copying):
-    for tile in {tile for tiles_of_kind in tile_kernels.COPIED_TILES.values() for tile in tiles_of_kind}:
+    for tile in tile_kernels.COPIED_TILES:
         assert tile.local_bytes("float32") <= 48000
         check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), "float32", tile)
 
@@ -245,7 +252,7 @@ def test_all_tiles_of_devices_with_copies(copying):
 def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
     wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
     monkeypatch.setattr(tiles, "tile_kernel", lambda *_: wrong)
-    request = tiles.TileRequest("CORRELATE", "float32", "highest", 64)
+    request = tiles.TileRequest("float32", "highest", 64)
     choice = families.prepared((tiles.copied_choices, tiles.own_choices), context(), request)
     assert choice.plan in tile_kernels.own_tiles("CORRELATE", context(), "float32") and choice.kernels is None
     assert "a kernel does not build" in caplog.text
@@ -253,13 +260,13 @@ def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
 
 def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=8192))
-    assert not tiles.copied_choices(context(), tiles.TileRequest("CORRELATE", "float32", "highest", 64))
+    assert not tiles.copied_choices(context(), tiles.TileRequest("float32", "highest", 64))
 
 
 def test_files_have_the_kernels_of_their_functions(copying, monkeypatch):
     monkeypatch.setattr(tiles, "tracing", lambda: "a trace")
-    kernels, tile = tiles._chosen({}, context(), "WEIGHTS", "float32", "highest", 64, 600)
-    assert tile in tile_kernels.own_tiles("WEIGHTS", context(), "float32") and not kernels
+    kernels, tile = tiles._chosen({}, context(), "float32", "highest", 64)
+    assert tile in tile_kernels.own_tiles("CORRELATE", context(), "float32") and not kernels
 
 
 def test_tiles_fit_local_memory(monkeypatch, without_tensor_cores):
@@ -281,7 +288,7 @@ TENSOR = [
 
 @functools.cache
 def tensor_kernels_of(dtype, tile):
-    kernels = [*(k for kind in KINDS for k in tile_kernels.kernels_by_tiles(kind, dtype, [tile], "emulated"))]
+    kernels = all_kernels(dtype, tile)
     kernels += packing.convolution_kernels(dtype, checker(), "", ["pack_images"])
     unique = {kernel.name: kernel for kernel in kernels}
     return compile_kernels(unique.values(), checker(), "a test")

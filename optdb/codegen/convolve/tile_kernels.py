@@ -94,22 +94,16 @@ TENSOR_TILES: Mapping[Kind, Sequence[Tile]] = {
     "WEIGHTS": [Tile(128, 128, 16, 8, 16, True), Tile(64, 128, 16, 4, 16, True), *_TENSOR_TILES],
 }
 
-#: Float32 tiles on devices with asynchronous copies; tiles without stages are loaded through registers.
-COPIED_TILES: Mapping[Kind, Sequence[Tile]] = {
-    "CORRELATE": [
-        Tile(64, 64, 16, 8, 8, stages=2),
-        Tile(32, 128, 16, 4, 8, stages=3),
-        Tile(16, 128, 16, 4, 4, stages=3),
-    ],
-    "WEIGHTS": [
-        *(Tile(128, 128, 8, 16, 8), Tile(64, 64, 16, 8, 8, stages=2)),
-        *(Tile(32, 128, 16, 4, 8, stages=3), Tile(16, 128, 16, 4, 4)),
-    ],
-}
+#: Float32 tiles for results and gradients for images, on devices with asynchronous copies.
+COPIED_TILES = [
+    Tile(64, 64, 16, 8, 8, stages=2),
+    Tile(32, 128, 16, 4, 8, stages=3),
+    Tile(16, 128, 16, 4, 4, stages=3),
+]
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles of a function's own kernels: one fallback tile if float32 tiles are copied asynchronously."""
+    """Return the tiles of a function's own kernels: one fallback tile if tiles are copied asynchronously."""
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
     most = context.profile.local_memory_bytes
@@ -117,8 +111,8 @@ def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "
         tile if tile.local_bytes(dtype) <= most else replace(tile, depth=tile.depth // 2)
         for tile in (_TILES_OF_DOUBLES if work_dtype(dtype) == "float64" else [_LARGEST[kind], *_TILES])
     ]
-    copied = dtype == "float32" and context.profile.has_tensor_cores
-    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if copied else fitting
+    is_copied = kind == "CORRELATE" and dtype == "float32" and context.profile.has_tensor_cores
+    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if is_copied else fitting
 
 
 def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
@@ -172,7 +166,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
     exchanges, how = tile.tensor and instructions == "emulated", "COPIED" if tile.stages else "LOADED"
     multiply, layout = ("MULTIPLY_TF32", "warps") if tile.tensor else ("MULTIPLY", "items")
     text = filled(code[kind], LOOP=body(code[f"{kind}_{how}"]))
-    text = filled(filled(text, TILE_LOOP=body(code[how])), MULTIPLY=body(code[multiply]))
+    text = filled(filled(text, TILE_LOOP=body(code["LOADED"])), MULTIPLY=body(code[multiply]))
     copies = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
     called += body(code[layout]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)

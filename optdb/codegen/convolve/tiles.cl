@@ -119,7 +119,7 @@ void CORRELATE_LOADED()
     TILE_LOOP
 }
 
-/* How items copy tiles of CORRELATE asynchronously. */
+/* The loop with tiles that are copied asynchronously, some steps ahead. */
 void CORRELATE_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
@@ -138,7 +138,23 @@ void CORRELATE_COPIED()
     } \
     LOAD_PAIRS
 
-    TILE_LOOP
+    UNROLLED(s, SIDES - 1) {
+        if (s == 0 || count > s * DEPTH) {
+            COPY_TILES(s)
+        }
+        commit_copies();
+    }
+    int side = 0, next = SIDES - 1;
+    for (int rest = count; rest > 0; rest -= DEPTH) {
+        await_copies();
+        if (rest > (SIDES - 1) * DEPTH) {
+            COPY_TILES(next)
+        }
+        commit_copies();
+        MULTIPLY
+        side = side == SIDES - 1 ? 0 : side + 1;
+        next = next == SIDES - 1 ? 0 : next + 1;
+    }
 }
 
 /* Features by terms, summed over one part of all images' pixels. */
@@ -228,27 +244,6 @@ void WEIGHTS_LOADED()
     TILE_LOOP
 }
 
-/* How items copy tiles of WEIGHTS asynchronously. */
-void WEIGHTS_COPIED()
-{
-    MEMORY left_memory = (MEMORY)ADDRESS_OF left;
-    MEMORY right_memory = (MEMORY)ADDRESS_OF right;
-#define COPY_TILES(side) \
-    { \
-        const int mask = l < stop ? spot.s1 : 0; \
-        const uint row = ((side) * DEPTH + lane) * (ROWS + PADDING) + TERM_SHIFT * (lane / 4); \
-        const uint col = ((side) * DEPTH + lane) * (COLS + PADDING) + TERM_SHIFT * (lane / 4); \
-        UNROLLED(v, T_LOADS) \
-            copy_number_float32(left_memory, row + first + v * (ITEMS / DEPTH), by + t_at[v], l < stop); \
-        UNROLLED(v, X_LOADS) \
-            copy_number_float32(right_memory, col + first + v * (ITEMS / DEPTH), from + (spot.s0 + x_at[v]), \
-                mask & bits[v]); \
-        NEXT_PIXELS \
-    }
-
-    TILE_LOOP
-}
-
 /* The loop over the tiles of `count` terms: items load the next tiles while they multiply the current ones. */
 void LOADED()
 {
@@ -266,28 +261,6 @@ void LOADED()
             side = !side;
         }
         local_barrier();
-    }
-}
-
-/* The same with tiles that are copied asynchronously, some steps ahead. */
-void COPIED()
-{
-    UNROLLED(s, SIDES - 1) {
-        if (s == 0 || count > s * DEPTH) {
-            COPY_TILES(s)
-        }
-        commit_copies();
-    }
-    int side = 0, next = SIDES - 1;
-    for (int rest = count; rest > 0; rest -= DEPTH) {
-        await_copies();
-        if (rest > (SIDES - 1) * DEPTH) {
-            COPY_TILES(next)
-        }
-        commit_copies();
-        MULTIPLY
-        side = side == SIDES - 1 ? 0 : side + 1;
-        next = next == SIDES - 1 ? 0 : next + 1;
     }
 }
 

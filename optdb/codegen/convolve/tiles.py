@@ -22,7 +22,6 @@ from optdb.codegen.convolve.packing import Images, Kernels, images_at_once, some
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
 from optdb.codegen.convolve.tile_kernels import (
     COPIED_TILES,
-    Kind,
     Tile,
     by_tensor_cores,
     cost,
@@ -97,7 +96,7 @@ def correlate_by_tiles(
     reading = _Images(context, plan, images, work)
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
     if tile is None:
-        kernels, tile = _chosen(kernels, context, "CORRELATE", out.dtype.name, precision, shape.rows)
+        kernels, tile = _chosen(kernels, context, out.dtype.name, precision, shape.rows)
     image = size_of(out.shape[1:])
     if work != out.dtype.name or not plan.complete:
         parts = 1
@@ -172,7 +171,8 @@ def weights_by_tiles(
     depth, outputs = channels * len(product.taps), len(product.targets)
     terms, spots, _, _ = reading.tables(channels, 0, 0)
     if tile is None:
-        kernels, tile = _chosen(kernels, context, "WEIGHTS", out.dtype.name, precision, features, depth)
+        own = own_tiles("WEIGHTS", context, out.dtype.name, precision)
+        tile = min(own, key=lambda tile: cost(tile, features, depth))
     tiles = -(-features // tile.rows) * -(-depth // tile.cols)
     parts = parts or parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
     pixels = reading.at_once * outputs
@@ -243,46 +243,42 @@ class _Images(Images):
 
 @dataclass(frozen=True)
 class TileRequest:
-    """The parameters that the choice of a tile depends on."""
+    """The parameters that the choice of a tile for results or gradients for images depends on."""
 
-    kind: Kind
     dtype: str
     precision: Precision
-    #: Number of filters in a group; or number of features in a group, and number of terms in their gradient.
+    #: Number of filters in a group.
     rows: int
-    cols: int = 1
     #: Names of choices that failed.
     failed: frozenset[str] = frozenset()
 
 
 def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
     """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
-    kind, dtype, profile = request.kind, request.dtype, context.profile
+    dtype, profile = request.dtype, context.profile
     is_copied = dtype == "float32" and profile.has_tensor_cores
     if not is_copied or by_tensor_cores(context, dtype, request.precision):
         return []
 
     def kernels(tile: Tile) -> list[Kernel]:
-        return [tile_kernel(kind, dtype, tile, context.options.instructions)]
+        return [tile_kernel("CORRELATE", dtype, tile, context.options.instructions)]
 
     return [
-        Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows, request.cols), partial(kernels, tile))
-        for tile in COPIED_TILES[kind]
+        Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows), partial(kernels, tile))
+        for tile in COPIED_TILES
         if tile.items <= profile.max_local_size and tile.local_bytes("float32") <= profile.local_memory_bytes
     ]
 
 
 def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
     """Return the tiles whose kernels the function was compiled with."""
-    tiles = own_tiles(request.kind, context, request.dtype, request.precision)
-    return [Choice(tile.name, tile, cost(tile, request.rows, request.cols)) for tile in tiles]
+    tiles = own_tiles("CORRELATE", context, request.dtype, request.precision)
+    return [Choice(tile.name, tile, cost(tile, request.rows)) for tile in tiles]
 
 
-def _chosen(
-    kernels: Kernels, context: Context, kind: Kind, dtype: str, precision: Precision, rows: int, cols: int = 1
-) -> tuple[Kernels, Tile]:
-    """Return the kernels and the tile for a product."""
+def _chosen(kernels: Kernels, context: Context, dtype: str, precision: Precision, rows: int) -> tuple[Kernels, Tile]:
+    """Return the kernels and the tile for results or gradients for images."""
     # An exported file contains only the kernels of its functions.
     families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
-    choice = prepared_once(families, context, TileRequest(kind, dtype, precision, rows, cols))
+    choice = prepared_once(families, context, TileRequest(dtype, precision, rows))
     return {**kernels, **(choice.kernels or {})}, choice.plan
