@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optdb.codegen.gemm import copied, families
 from optdb.codegen.gemm.copied import BLOCK, SMALLER, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
-from optdb.codegen.gemm.launches import run, wide_total_kernel
+from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
@@ -34,7 +34,7 @@ _SLOW = pytest.mark.slow
 
 @functools.cache
 def compiled(block, along):
-    kernels = [copied_kernel(block, along, "emulated"), wide_total_kernel("float32")]
+    kernels = [copied_kernel(block, along, "emulated"), total_kernel("float32")]
     return compile_kernels(kernels, checker())
 
 
@@ -113,7 +113,7 @@ def test_sums_in_parts(along, monkeypatch):
     monkeypatch.setattr(copied, "parts_of", lambda problem, tiles, units: 3)
     a, b, y = numbers(1, 36, 52), numbers(1, 52, 32), numbers(1, 36, 32)
     got, planned = multiply(a, b, y, 2.0, 1.0, layouts_of(along))
-    assert planned.launches[-1].kernel == "matmul_total_wide" and planned.memory == 3 * 36 * 32
+    assert planned.launches[-1].kernel == "matmul_total" and planned.memory == 3 * 36 * 32
     np.testing.assert_array_equal(got, 2 * (a @ b) + y)
 
 

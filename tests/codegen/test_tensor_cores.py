@@ -10,7 +10,7 @@ import pytest
 
 from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table
 from optdb.codegen.gemm.families import Request
-from optdb.codegen.gemm.launches import run, wide_total_kernel
+from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.tensor_cores import plan
@@ -47,7 +47,7 @@ def checker():
 
 @functools.cache
 def compiled(block, arithmetic, along):
-    kernels = [tensor_kernel(block, arithmetic, along, "emulated"), wide_total_kernel(DTYPE[arithmetic])]
+    kernels = [tensor_kernel(block, arithmetic, along, "emulated"), total_kernel(DTYPE[arithmetic])]
     return compile_kernels(kernels, checker())
 
 
@@ -153,7 +153,7 @@ def test_sums_are_cut_into_parts(monkeypatch):
     monkeypatch.setattr(tensor_cores, "PART", 16)
     a, b, y = sample(1, 33, 50), sample(1, 50, 33), sample(1, 33, 33)
     got, launches = multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, units=16)
-    assert launches.launches[-1].kernel == "matmul_total_wide" and launches.memory == 2 * 33 * 33
+    assert launches.launches[-1].kernel == "matmul_total" and launches.memory == 2 * 33 * 33
     check(got, a, b, y, 1.0, 1.0, "tf32")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.gemm.blocks import GroupBlock
-from optdb.codegen.gemm.launches import by_tiles, wide_total_kernel
+from optdb.codegen.gemm.launches import by_tiles, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.source import work_dtype
@@ -30,7 +30,7 @@ def total(parts, y, z, beta, dtype, layouts, batch):
     plan = by_tiles(problem, "a_product", GroupBlock(16, 16, PART, 4, 2), len(parts))
     launch = plan.launches[-1]
     assert plan.memory == parts.size
-    (kernel,) = compile_kernels([wide_total_kernel(dtype)], context).values()
+    (kernel,) = compile_kernels([total_kernel(dtype)], context).values()
     memory = from_host(context, parts.astype(work_dtype(dtype)))
     kernel.call(launch.items, launch.group, *launch.sizes, 2.0, beta, *arrays, memory)
     return to_host(arrays[1])

@@ -12,7 +12,6 @@ adds in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -241,16 +240,13 @@ class _Images(Images):
         return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
 
 
-@dataclass(frozen=True)
-class TileRequest:
+class TileRequest(NamedTuple):
     """The parameters that the choice of a tile for results or gradients for images depends on."""
 
     dtype: str
     precision: Precision
     #: Number of filters in a group.
     rows: int
-    #: Names of choices that failed.
-    failed: frozenset[str] = frozenset()
 
 
 def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:

@@ -19,7 +19,7 @@ from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
-from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
+from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, total_kernel
 from optdb.codegen.gemm.problem import GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.kernels import Kernel
@@ -146,7 +146,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         return []
     if is_swapped := problem.along == (False, True):
         problem = problem.transposed()
-    needed = [copied_kernel(block, problem.along, context.options.instructions), wide_total_kernel("float32")]
+    needed = [copied_kernel(block, problem.along, context.options.instructions), total_kernel("float32")]
     planned = plan(problem, block, profile.compute_units)
     return [Choice("a product by copied tiles", planned.swapped() if is_swapped else planned, kernels=lambda: needed)]
 

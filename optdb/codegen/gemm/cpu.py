@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from optdb.codegen.gemm.blocks import ItemBlock
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, total
+from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, product_kernel, total
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
@@ -200,7 +200,7 @@ class _Planner:
     def _total(self, first: int, batch: int, i0: int, j0: int, m: int, n: int) -> Launch:
         p = self.problem
         y_at, z_at = (first * x[0] + i0 * x[1] + j0 * x[2] for x in (p.y, p.z))
-        return total(m, n, batch, self.parts, p.add, (y_at, *p.y), (z_at, *p.z), w_at=self.w_at)
+        return total(batch, m, n, self.parts, p.add, p.y, p.z, TOTAL_GROUP, (y_at, z_at, self.w_at))
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
         """Return the number of rows or columns that are computed at a time: all, unless they are packed."""

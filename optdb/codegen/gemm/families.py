@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optdb.codegen.gemm.problem import Precision, Problem
 from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
@@ -23,19 +23,11 @@ _KEPT = 1024
 Plan = TypeVar("Plan", covariant=True)
 
 
-class AnyRequest(Protocol):
-    """The hashable parameters, besides the context, that a choice of kernels depends on."""
-
-    @property
-    def failed(self) -> frozenset[str]:
-        """The names of the choices that failed for this request."""
-
-
 @dataclass(frozen=True)
 class Choice(Generic[Plan]):
     """One of the ways in which a family can compute a request."""
 
-    #: The name in `Request.failed`, also used in messages.
+    #: The name in messages and among failed choices.
     name: str
     plan: Plan
     #: Estimated time, for comparison within the family.
@@ -53,14 +45,17 @@ class PreparedChoice(Generic[Plan]):
     kernels: Mapping[str, CompiledKernel] | None
 
 
-#: Returns a family's choices for a context and a request; empty if the family does not support the request.
+#: Returns a family's choices for a context and a request, which is hashable and has all other parameters that the
+#: choice depends on; empty if the family does not support the request.
 Family = Callable[["Context", Any], Sequence[Choice[Plan]]]
 
 
-def prepared(families: Sequence[Family[Plan]], context: Context, request: AnyRequest) -> PreparedChoice[Plan]:
-    """Prepare the cheapest choice whose kernels build, from the first family that has any."""
+def prepared(
+    families: Sequence[Family[Plan]], context: Context, request: Hashable, failed: Collection[str] = ()
+) -> PreparedChoice[Plan]:
+    """Prepare the cheapest choice whose kernels build and that has not failed, from the first family that has any."""
     for family in families:
-        choices = [choice for choice in family(context, request) if choice.name not in request.failed]
+        choices = [choice for choice in family(context, request) if choice.name not in failed]
         for choice in sorted(choices, key=lambda choice: choice.seconds):
             if choice.kernels is None:
                 return PreparedChoice(choice.name, choice.plan, None)
@@ -72,11 +67,16 @@ def prepared(families: Sequence[Family[Plan]], context: Context, request: AnyReq
 
 
 def prepared_once(
-    families: tuple[Family[Plan], ...], context: Context, request: AnyRequest, owner: object = None
+    families: tuple[Family[Plan], ...],
+    context: Context,
+    request: Hashable,
+    failed: tuple[str, ...] = (),
+    owner: object = None,
 ) -> PreparedChoice[Plan]:
     """Return the cached result of `prepared` for a context's options, unless it has another owner."""
     cache: LaunchCache[PreparedChoice[Plan]] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
-    return cache.get((context.options, families, request), lambda: prepared(families, context, request), owner)
+    key = context.options, families, request, failed
+    return cache.get(key, lambda: prepared(families, context, request, failed), owner)
 
 
 @dataclass(frozen=True)
@@ -92,5 +92,3 @@ class Request:
     is_transposed: bool = False
     #: Whether both matrices begin at multiples of 16 bytes.
     is_aligned: bool = False
-    #: The names of the choices that failed to compute this product.
-    failed: frozenset[str] = frozenset()

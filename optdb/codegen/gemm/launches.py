@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 #: Approximate overhead of a launch on a GPU, in seconds.
 LAUNCH_S = 5e-6
-#: Vector width of the kernel that adds parts.
+#: Vector width of the kernel that adds partial sums.
 _WIDE = 4
+#: Work-group size of this kernel for products that are not computed by tiles.
+TOTAL_GROUP = 32
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 #: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
@@ -71,18 +73,11 @@ def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
 
 
 def total_kernel(dtype: str) -> Kernel:
-    """Return the kernel that adds up partial sums computed by several items."""
-    return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype)
-
-
-def wide_total_kernel(dtype: str) -> Kernel:
-    """Return the kernel that adds up the partial sums computed by the groups of `by_tiles`."""
+    """Return the kernel of `total`."""
     vector = f"{C_TYPES[work_dtype(dtype)]}{_WIDE}"
     words = {"WIDE": _WIDE, "WORDS": vector, "VLOAD": f"vload{_WIDE}", "VSTORE": f"vstore{_WIDE}"}
     stores_whole = int(dtype == work_dtype(dtype))
-    return product_kernel(
-        functions("gemm/split_sums.cl")["matmul_total_wide"], dtype, **words, STORES_WHOLE=stores_whole
-    )
+    return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype, **words, STORES_WHOLE=stores_whole)
 
 
 def pack(*numbers: int) -> Packed:
@@ -91,20 +86,21 @@ def pack(*numbers: int) -> Packed:
 
 
 def total(
+    batch: int,
     m: int,
     n: int,
-    batch: int,
     parts: int,
     add: bool,
     y: Sequence[int],
     z: Sequence[int],
-    columns: int = 1,
-    group: int = 1,
-    w_at: int = 0,
+    group: int,
+    offsets: tuple[int, int, int] = (0, 0, 0),
 ) -> Launch:
-    """Return the launch that adds partial sums; `y` and `z` are the offsets and the strides of these arrays."""
-    sizes = pack(m, n, parts, batch * m * n, int(add), w_at), pack(*y, *z)
-    return Launch("matmul_total", (columns, batch * m), (group, 1), sizes, "yzw", "ab")
+    """Return the launch that adds partial sums; `y` and `z` are strides, and `offsets` those of y, z and the sums."""
+    items_of_row = -(-n // _WIDE)
+    items = batch * m * items_of_row
+    sizes = pack(m, n, parts, batch * m * n, int(add), items, items_of_row), pack(*y, *z, *offsets)
+    return Launch("matmul_total", (-(-items // group) * group,), (group,), sizes, "yzw", "ab")
 
 
 def by_tiles(
@@ -127,11 +123,8 @@ def by_tiles(
     multiply = Launch(kernel, (p.tiles(tile) * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
-    size, items_of_row = p.batch * p.m * p.n, -(-p.n // _WIDE)
-    items = p.batch * p.m * items_of_row
-    added = pack(p.m, p.n, parts, size, int(p.add), items, items_of_row), pack(*p.y, *p.z)
-    adding_up = Launch("matmul_total_wide", (-(-items // group) * group,), (group,), added, "yzw", "ab")
-    return GemmPlan([multiply, adding_up], parts * size)
+    adding_up = total(p.batch, p.m, p.n, parts, p.add, p.y, p.z, group)
+    return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
 
 
 def reciprocal(divisor: int) -> int:

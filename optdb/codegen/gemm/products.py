@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
 from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared_once
-from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.source import load_w, work_dtype
@@ -37,7 +36,7 @@ def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]
     # All blocks on a device are of the same kind.
     tiles = [gpu.tile_kernel(dtype, block) for block in ordered if isinstance(block, GroupBlock)]
     if tiles:
-        return [*tiles, wide_total_kernel(dtype)]
+        return [*tiles, total_kernel(dtype)]
     widths = sorted({side for block in ordered for side in (block.rows, block.cols)})
     multiplying = [cpu.block_kernel(dtype, block) for block in ordered if isinstance(block, ItemBlock)]
     return [*multiplying, total_kernel(dtype), *(cpu.pack_kernel(dtype, width) for width in widths)]
@@ -81,11 +80,12 @@ def matmul(
     is_aligned = families is FAMILIES and a.offset % _ALIGNMENT == b.offset % _ALIGNMENT == 0
     request = Request(problem, z.dtype.name, precision, is_transposed, is_aligned)
     arrays = {"a": a, "b": b, "y": y, "z": z}
+    failed: tuple[str, ...] = ()
     while True:
-        product = prepared_once(families, context, request, owner=chosen(context, request.dtype))
+        product = prepared_once(families, context, request, failed, owner=chosen(context, request.dtype))
         if compute(product, request, kernels, context, arrays, alpha, beta if add else 0.0):
             return
-        request = replace(request, failed=request.failed | {product.name})
+        failed += (product.name,)
 
 
 def compute(

@@ -24,7 +24,7 @@ from optdb.codegen.gemm.launches import (
     pack,
     product_kernel,
     reciprocal,
-    wide_total_kernel,
+    total_kernel,
 )
 from optdb.codegen.gemm.problem import CLASSES, GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS
@@ -147,7 +147,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
             needed = [tensor_quad_kernel(b_along, options.instructions)]
         else:
             needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
-        return [*needed, wide_total_kernel("float32")]
+        return [*needed, total_kernel("float32")]
 
     planned = plan(problem, profile.compute_units, tile)
     return [Choice("a small product", planned, kernels=kernels)]

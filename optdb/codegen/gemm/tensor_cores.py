@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import warpgroups
 from optdb.codegen.gemm.families import Choice, Request
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, total_kernel
 from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
 from optdb.codegen.gemm.tuning_table import measured
@@ -114,7 +114,7 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
 
     def kernels(block: TensorBlock) -> list[Kernel]:
         multiply = tensor_kernel(block, arithmetic, problem.along, context.options.instructions)
-        return [multiply, wide_total_kernel(dtype_of(arithmetic))]
+        return [multiply, total_kernel(dtype_of(arithmetic))]
 
     return [
         Choice(

@@ -1,4 +1,4 @@
-/* Kernels for matrix-vector products, see vector.py. */
+/* Kernels for matrix-vector products, see vector.py, and for the sums of all products that are computed in parts. */
 
 /* Store the sum of row i; both kernels below call this. */
 void store_sum(W sum, ga_ssize i)
@@ -98,24 +98,64 @@ OUTLINED_KERNEL void matvec_on_gpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
     }
 }
 
-/* Add up partial sums of matrix-vector products and of matrix products. */
+/* Add up the partial sums of a product, WIDE neighbours in a row at a time. */
 KERNEL void matmul_total(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
-    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, row = get_global_id(1);
-    if (row * n >= size)
+    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, items = s.s5, items_of_row = s.s6;
+    const ga_ssize item = get_global_id(0);
+    if (item >= items)
         return;
-    const ga_ssize batch = row / m, i = row % m;
+    /* The division takes as long as everything else, and 64-bit divisions take longer. */
+    const ga_ssize row = items >> 32 ? item / items_of_row : (ga_ssize)((uint)item / (uint)items_of_row);
+    const ga_ssize batch = size == m * n ? 0 : row / m, i = row - batch * m, y_step = t.s2, z_step = t.s5;
+    const ga_ssize j = (item - row * items_of_row) * WIDE;
     const bool add = s.s4;
-    y += t.s0 + batch * t.s1 + i * t.s2;
-    z += t.s4 + batch * t.s5 + i * t.s6;
-    w += s.s5 + row * n;
-    for (ga_ssize j = get_global_id(0); j < n; j += get_global_size(0)) {
-        W sum = 0;
-        for (ga_ssize p = 0; p < parts; ++p)
-            sum += w[p * size + j];
-        sum *= alpha;
-        if (add)
-            sum += beta * LOAD(y[j * t.s3]);
-        z[j * t.s7] = STORE(sum);
+    y += t.s6 + batch * t.s0 + i * t.s1 + j * y_step;
+    z += t.s7 + batch * t.s3 + i * t.s4 + j * z_step;
+    w += t.s8 + row * n + j;
+    const int there = (int)min((ga_ssize)WIDE, n - j);
+    W sum[WIDE], added[WIDE];
+    /* Load the addends together with the parts. */
+    UNROLLED(e, WIDE) {
+        sum[e] = 0;
+        added[e] = 0;
     }
+#if STORES_WHOLE
+    const bool adds_whole = there == WIDE && y_step == 1 && (size_t)y % sizeof(WORDS) == 0;
+    if (add && adds_whole)
+        VSTORE(*(GLOBAL_MEM const WORDS *)y, 0, added);
+#else
+    const bool adds_whole = false;
+#endif
+    if (add && !adds_whole) {
+        UNROLLED(e, WIDE)
+            added[e] = e < there ? LOAD(y[e * y_step]) : 0;
+    }
+    if (there == WIDE && size % WIDE == 0 && (size_t)w % sizeof(WORDS) == 0) {
+        #pragma unroll 4
+        for (ga_ssize p = 0; p < parts; ++p) {
+            W few[WIDE];
+            VSTORE(*(GLOBAL_MEM const WORDS *)(w + p * size), 0, few);
+            UNROLLED(e, WIDE)
+                sum[e] += few[e];
+        }
+    } else {
+        for (ga_ssize p = 0; p < parts; ++p)
+            UNROLLED(e, WIDE)
+                sum[e] += e < there ? w[p * size + e] : 0;
+    }
+    UNROLLED(e, WIDE) {
+        sum[e] *= alpha;
+        if (add)
+            sum[e] += beta * added[e];
+    }
+#if STORES_WHOLE
+    if (there == WIDE && z_step == 1 && (size_t)z % sizeof(WORDS) == 0) {
+        *(GLOBAL_MEM WORDS *)z = VLOAD(0, sum);
+        return;
+    }
+#endif
+    UNROLLED(e, WIDE)
+        if (e < there)
+            z[e * z_step] = STORE(sum[e]);
 }

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
+from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, load_w, work_dtype
@@ -81,6 +81,5 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     if parts == 1:
         return GemmPlan([launch])
     # The kernel that adds parts treats the result as one row.
-    columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
-    adding_up = total(1, m, 1, parts, add, (0, 0, 0, y0), (0, 0, 0, z0), columns, group)
+    adding_up = total(1, 1, m, parts, add, (0, 0, y0), (0, 0, z0), TOTAL_GROUP)
     return GemmPlan([launch, adding_up], parts * m)

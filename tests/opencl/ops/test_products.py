@@ -119,9 +119,9 @@ def asked(monkeypatch):
     """Return a list of the precisions that products request."""
     seen = []
 
-    def listening(families, context, request):
+    def listening(families, context, request, failed):
         seen.append(request.precision)
-        return prepared(families, context, request)
+        return prepared(families, context, request, failed)
 
     monkeypatch.setattr(families, "prepared", listening)
     get_context("dev0").kept.pop(families.__name__, None)
