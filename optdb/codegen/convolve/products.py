@@ -163,64 +163,42 @@ def weights(
     if not serial and suits(plan, channels, features, size_of(t.shape[2:])):
         weights_by_tiles(kernels, context, plan, groups, x, t, out, precision=precision)
         return
-    sizes = _WeightGradientSizes(context, axes, groups, x, t)
-    work = work_dtype(out.dtype)
+    work, width, plane = work_dtype(out.dtype), width_of(context, x.dtype.name), size_of(t.shape[2:])
+    depth, lines = channels * size_of([axis.taps for axis in axes]), axes[0].out * axes[1].out
+    # Features are processed one by one, or each pixel's features are packed and padded.
+    few = features <= _FEW or not serial
+    padded = features if few else -(-features // width) * width
+    packed_features = 0 if few else plane * groups * padded
+    tiles = groups * (depth * features if few else -(-depth // _BLOCK) * (padded // width))
     in_place = _needs_no_packing(x, layout, work)
     image = x.shape[1] * layout.channel
-    at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
+    at_once = images_at_once(context, max(image, packed_features), work, x.shape[0])
     reading = Images(context, plan, x, at_once, in_place)
-    items = context.profile.compute_units * 4
-    most_parts = items if serial else -(-items * 256 // sizes.tiles)
-    rows_each = share(at_once * sizes.lines, smallest(most_parts, max(_PARTS // sizes.sums, 1)))[1]
-    most_parts = -(-at_once * sizes.lines // rows_each)
-    near = max(_NEAR_ELEMENTS // (sizes.plane // sizes.lines * (groups * (channels + sizes.padded))), 1)
-    kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
-    [(_, offsets, pixels, *_)] = tables_of(context, plan, sizes.channels)
-    numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
-    lengths = [reading.memory, max(at_once * sizes.image, 1), most_parts * sizes.sums]
+    items, sums = context.profile.compute_units * 4, groups * depth * padded
+    most_parts = items if serial else -(-items * 256 // tiles)
+    rows_each = share(at_once * lines, smallest(most_parts, max(_PARTS // sums, 1)))[1]
+    most_parts = -(-at_once * lines // rows_each)
+    near = max(_NEAR_ELEMENTS // (plane // lines * (groups * (channels + padded))), 1)
+    kernel = kernels["weights_few" if few else "weights_blocks"]
+    [(_, offsets, pixels, *_)] = tables_of(context, plan, channels)
+    numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * channels]
+    lengths = [reading.memory, max(at_once * packed_features, 1), most_parts * sums]
     with scratch(context, work, *lengths) as (packed_x, packed_t, parts):
         for first, count, some_x in reading.batches(kernels, packed_x):
             some_t = some_of(t, first, count)
-            if sizes.packing:
-                whole = (count, groups, sizes.features, sizes.plane)
-                pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
+            if not few:
+                pack_features(kernels, context, some_t, packed_t, (count, groups, features, plane), padded)
                 some_t = packed_t
-            rows = count * sizes.lines
-            row_sizes = [sizes.depth, groups, features, sizes.padded, rows, rows_each, near]
+            rows = count * lines
+            row_sizes = [depth, groups, features, padded, rows, rows_each, near]
             args = [int(first == 0), *numbers, some_x, some_t, offsets, pixels, parts]
             some_parts = -(-rows // rows_each)
             if serial:
-                of_tiles, chunk = share(sizes.tiles, -(-items // some_parts))
+                of_tiles, chunk = share(tiles, -(-items // some_parts))
                 kernel.call((of_tiles, some_parts), (1, 1), *row_sizes, chunk, *args)
             else:
-                kernel.scall((sizes.tiles, some_parts), *row_sizes, 1, *args)
+                kernel.scall((tiles, some_parts), *row_sizes, 1, *args)
         square = _SQUARES[context.profile.device_kind]
-        squares = groups * -(-sizes.depth // square) * -(-sizes.features // square)
-        args = [most_parts, sizes.depth, groups, sizes.features, sizes.padded, parts, out]
+        squares = groups * -(-depth // square) * -(-features // square)
+        args = [most_parts, depth, groups, features, padded, parts, out]
         launch_chunks(kernels["add_up"], context, squares, *args, least=1)
-
-
-class _WeightGradientSizes:
-    """Sizes for multiplying images `x` by the result's gradient `t`."""
-
-    def __init__(self, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> None:
-        width = width_of(context, x.dtype.name)
-        #: Number of groups, and number of channels and features in each group.
-        self.groups = groups
-        self.channels, self.features = x.shape[1] // groups, t.shape[1] // groups
-        #: Number of channels times taps.
-        self.depth = self.channels * size_of([axis.taps for axis in axes])
-        #: Number of pixel rows, and of pixels, in an image of the result.
-        self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
-        #: Whether features are processed one by one; otherwise each pixel's features are packed.
-        self.few = self.features <= _FEW or not context.profile.runs_items_serially
-        self.packing = not self.few
-        #: Padded number of features in a group, and number of elements in an image's packed features.
-        self.padded = -(-self.features // width) * width if self.packing else self.features
-        self.image = self.plane * groups * self.padded if self.packing else 0
-        #: Number of sums, and of tiles, in all groups.
-        self.sums = groups * self.depth * self.padded
-        if self.few:
-            self.tiles = groups * self.depth * self.features
-        else:
-            self.tiles = groups * -(-self.depth // _BLOCK) * (self.padded // width)

@@ -96,58 +96,35 @@ def correlate_by_tiles(
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
     if tile is None:
         kernels, tile = _chosen(kernels, context, out.dtype.name, precision, shape.rows)
-    image = size_of(out.shape[1:])
+    plane, image = size_of(out.shape[2:]), size_of(out.shape[1:])
+    blocks = -(-shape.rows // tile.rows)
     if work != out.dtype.name or not plan.complete:
         parts = 1
     elif parts is None:
         depth = shape.channels * max(len(product.taps) for product in reading.readings)
-        parts = parts_of_terms(context, tile, -(-shape.rows // tile.rows) * shape.groups, columns, depth)
-    steps = [_TiledProduct(reading, shape, tile, parts, i) for i in range(len(plan.products))]
-    sizes = [1 if parts == 1 else parts * reading.at_once * image, *(step.filters for step in steps)]
+        parts = parts_of_terms(context, tile, blocks * shape.groups, columns, depth)
+    by_group, by_row, by_channel = shape.strides
+    of_products = [reading.tables(shape.channels, by_channel, i) for i in range(len(plan.products))]
+    depths = [shape.channels * len(product.taps) for product in reading.readings]
+    padded = [-(-depth // tile.depth) * tile.depth for depth in depths]
+    filters_sizes = [shape.groups * blocks * tile.rows * terms for terms in padded]
+    sizes = [1 if parts == 1 else parts * reading.at_once * image, *filters_sizes]
     with scratch(context, work, reading.memory, *sizes) as (y, sums, *packed):
-        for step, w in zip(steps, packed):
-            step.pack(kernels, filters, w)
+        for (*_, offsets), depth, terms, count, w in zip(of_products, depths, padded, filters_sizes, packed):
+            numbers = [shape.rows, tile.rows, blocks, depth, terms, by_group, by_row]
+            kernels["pack_blocks"].scall(count, count, *numbers, offsets, filters, w)
         for first, some, x in reading.batches(kernels, y):
             z = some_of(out, first, some)
-            for step, w in zip(steps, packed):
-                step.multiply(kernels, some, x, w, z if parts == 1 else sums, out.shape)
+            for product, (*product_tables, _), terms, w in zip(reading.readings, of_products, padded, packed):
+                outputs = len(product.targets)
+                columns, each = some * outputs, -(-terms // (parts * tile.depth)) * tile.depth
+                numbers = [terms, shape.rows, columns, outputs, int(product.in_order and outputs == plane), each]
+                steps = [reading.image, reading.channel * shape.channels, plane, some * image]
+                grid = (blocks * -(-columns // tile.cols) * tile.items, shape.groups, parts)
+                args = [*numbers, *steps, x, w, *product_tables, z if parts == 1 else sums]
+                kernels[f"correlate_{tile.name}"].call(grid, (tile.items, 1, 1), *args)
             if parts != 1:
                 _add_up(kernels, some * image, parts, sums, z)
-
-
-class _TiledProduct:
-    """One product of a convolution or a gradient for images, and its tables."""
-
-    def __init__(self, reading: _Images, shape: FilterGroups, tile: Tile, parts: int, index: int) -> None:
-        self._reading, self._shape, self._tile, self._parts = reading, shape, tile, parts
-        self._product = reading.readings[index]
-        self._terms, self._spots, self._targets, self._filter_offsets = reading.tables(
-            shape.channels, shape.strides[2], index
-        )
-        self._blocks = -(-shape.rows // tile.rows)
-        self._depth = shape.channels * len(self._product.taps)
-        self._padded = -(-self._depth // tile.depth) * tile.depth
-        #: Elements of the packed filters.
-        self.filters = shape.groups * self._blocks * tile.rows * self._padded
-
-    def pack(self, kernels: Kernels, filters: Array, w: Array) -> None:
-        """Pack the filters in blocks."""
-        by_group, by_row, _ = self._shape.strides
-        numbers = [self._shape.rows, self._tile.rows, self._blocks, self._depth, self._padded, by_group, by_row]
-        kernels["pack_blocks"].scall(self.filters, self.filters, *numbers, self._filter_offsets, filters, w)
-
-    def multiply(self, kernels: Kernels, images: int, x: Array, w: Array, z: Array, shape: Sequence[int]) -> None:
-        """Multiply packed filters by some of the images; `shape` is the shape of the result for all images."""
-        tile, product, reading = self._tile, self._product, self._reading
-        outputs, plane = len(product.targets), size_of(shape[2:])
-        columns = images * outputs
-        each = -(-self._padded // (self._parts * tile.depth)) * tile.depth
-        numbers = [self._padded, self._shape.rows, columns, outputs, int(product.in_order and outputs == plane), each]
-        steps = [reading.image, reading.channel * self._shape.channels, plane, images * size_of(shape[1:])]
-        items = self._blocks * -(-columns // tile.cols) * tile.items
-        arrays = [x, w, self._terms, self._spots, self._targets, z]
-        grid = (items, self._shape.groups, self._parts)
-        kernels[f"correlate_{tile.name}"].call(grid, (tile.items, 1, 1), *numbers, *steps, *arrays)
 
 
 def weights_by_tiles(
