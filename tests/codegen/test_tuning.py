@@ -55,8 +55,8 @@ def multiply(context, m=33, k=20, n=40):
 
 @pytest.mark.slow
 def test_the_best_are_kept_and_used(context, quick, monkeypatch):
-    seconds = {BEST: 1.0, WORST: 2.0}
-    monkeypatch.setattr(tune._Trials, "time", lambda self, products: {b: seconds[b] for b in self.kernels})
+    seconds = {BEST.name: 1.0, WORST.name: 2.0}
+    monkeypatch.setattr(tune, "times", lambda choices, products: {name: seconds[name] for name in choices})
     results = tune.tune(context, "float32", library=False)
     assert [result.name for result in results] == list(CLASSES)
     assert all((result.block, result.default) == (BEST, WORST) for result in results)
@@ -70,8 +70,8 @@ def test_the_best_are_kept_and_used(context, quick, monkeypatch):
 
 
 def test_the_default_stays_unless_another_is_clearly_faster(context, quick, monkeypatch):
-    seconds = {BEST: 1.0, WORST: 1.01}
-    monkeypatch.setattr(tune._Trials, "time", lambda self, products: {b: seconds[b] for b in self.kernels})
+    seconds = {BEST.name: 1.0, WORST.name: 1.01}
+    monkeypatch.setattr(tune, "times", lambda choices, products: {name: seconds[name] for name in choices})
     assert all(result.block == WORST for result in tune.tune(context, "float32", library=False))
 
 
@@ -88,18 +88,17 @@ def test_candidates_that_compute_something_else_are_left_out(context, quick, mon
         ]
 
     monkeypatch.setattr(tune, "kernels_of", with_a_mistake)
-    trials = tune._Trials(context, "float32", [BEST, WRONG])
-    assert set(trials.kernels) == {BEST}
+    assert set(tune.correct_choices(context, "float32", {BEST, WRONG}, library=False)) == {BEST.name}
 
 
 def test_candidates_that_do_not_build_are_left_out(context, quick, monkeypatch, caplog):
     broken = Kernel("KERNEL void matmul_8x16(GLOBAL_MEM float *a) { a[0] = never_declared; }", "matmul_8x16", [BUFFER])
     of_block = tune.kernels_of
     monkeypatch.setattr(tune, "kernels_of", lambda found, *args: [broken] if WRONG in found else of_block(found, *args))
-    assert list(tune._Trials(context, "float32", [BEST, WRONG]).kernels) == [BEST]
+    assert list(tune.correct_choices(context, "float32", {BEST, WRONG}, library=False)) == [BEST.name]
     assert "the candidate matmul_8x16 is skipped, because a kernel does not build" in caplog.text
     with pytest.raises(RuntimeError, match="no candidate multiplies matrices of float32"):
-        tune._Trials(context, "float32", [WRONG])
+        tune.correct_choices(context, "float32", {WRONG}, library=False)
 
 
 @pytest.mark.parametrize("units", [1, 2, 64, 132, 500])
@@ -173,8 +172,8 @@ def test_clblast_computes_what_numpy_does(context, shape, turn):
 
 @needs_clblast
 def test_clblast_is_used_where_it_was_found_faster_and_can(context, quick, monkeypatch):
-    monkeypatch.setattr(tune._Trials, "time", lambda self, products: dict.fromkeys(self.kernels, 1.0))
-    monkeypatch.setattr(tune._Trials, "time_library", lambda self, products: 0.5)
+    seconds = {blocks.LIBRARY: 0.5}
+    monkeypatch.setattr(tune, "times", lambda choices, products: {name: seconds.get(name, 1.0) for name in choices})
     tune.tune(context, "float32")
     assert blocks.tuned(context, "float32").library == set(CLASSES)
     asked = []

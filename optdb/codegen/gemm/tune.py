@@ -5,10 +5,9 @@ Functions that are already compiled keep their choices. All functions raise OSEr
 
 from __future__ import annotations
 
-import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,9 @@ from optdb.runtime.arrays import empty, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Number of timings of each candidate, and time limit in seconds for the repetitions in one timing.
+#: Computes a product by one of the choices; the result is False if the choice refuses the product.
+Compute = Callable[["TrialProduct"], object]
+#: Number of timings of each choice, and time limit in seconds for the repetitions in one timing.
 TURNS, SECONDS = 3, 0.05
 #: Rows, columns and terms of the product that checks a block shape; no block size divides any of them.
 _TRIAL = (131, 77, 67)
@@ -80,74 +81,66 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     With `library`, CLBlast is also measured if it is installed; its first product takes some seconds.
     """
     defaults = blocks.defaults(context, dtype)
-    trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
+    candidates = {*blocks.candidates(context, dtype), *defaults.values()}
+    choices = correct_choices(context, dtype, candidates, library and clblast.find() is not None)
     rows, results = {}, []
-    for name in CLASSES:
-        products = typical(name, context.profile.compute_units)
-        seconds, of_library = trials.time(products), math.inf
-        times = {block.name: [taken] for block, taken in seconds.items()}
-        if library and clblast.find() is not None:
-            of_library = trials.time_library(products)
-            times |= {LIBRARY: [of_library]} if of_library < math.inf else {}
-        rows[table_class(dtype, name)] = times
-        best = blocks.fastest(seconds, defaults[name])
-        work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in products) / len(products))
-        speeds = {block: work / taken for block, taken in seconds.items()}
-        default_speed = speeds.get(defaults[name], 0.0)
-        results.append(Result(name, best, defaults[name], speeds[best], default_speed, work / of_library))
+    for name, default in defaults.items():
+        lengths = typical(name, context.profile.compute_units)
+        seconds = times(choices, [TrialProduct(context, dtype, *each) for each in lengths])
+        rows[table_class(dtype, name)] = {choice: [taken] for choice, taken in seconds.items() if taken < math.inf}
+        of_blocks = {block: seconds[block.name] for block in candidates if block.name in seconds}
+        best = blocks.fastest(of_blocks, default)
+        work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in lengths) / len(lengths))
+        speeds = [work / seconds.get(choice, math.inf) for choice in (best.name, default.name, LIBRARY)]
+        results.append(Result(name, best, default, *speeds))
     tuning_table.record(context, rows)
     blocks.choose(context, dtype, None)
     return results
 
 
-class _Trials:
-    """The block shapes that compute a product correctly, and their timing."""
+def correct_choices(context: Context, dtype: str, candidates: set[Block], library: bool) -> dict[str, Compute]:
+    """Return the blocks, and maybe CLBlast, that multiply correctly, by name, with functions that compute products."""
+    choices: dict[str, Compute] = {}
+    for block in sorted(candidates, key=lambda block: block.name):
+        name = f"the candidate {block.name}"
+        kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is skipped")
+        if kernels is not None:
+            choices[block.name] = _by_block(block, kernels)
+    if library:
+        choices[LIBRARY] = _by_library
+    error = 8 * float(np.finfo(dtype).eps)
+    for name, compute in list(choices.items()):
+        trial = TrialProduct(context, dtype, *_TRIAL)
+        if compute(trial) is False or not trial.is_correct(error):
+            del choices[name]
+    if not choices.keys() - {LIBRARY}:
+        raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
+    return choices
 
-    def __init__(self, context: Context, dtype: str, candidates: Iterable[Block]) -> None:
-        self.context = context
-        self.dtype = dtype
-        self.kernels: dict[Block, Mapping[str, CompiledKernel]] = {}
-        self._error = 8 * float(np.finfo(dtype).eps)
-        for block in sorted(candidates, key=lambda block: block.name):
-            name = f"the candidate {block.name}"
-            kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is skipped")
-            if kernels is None:
-                continue
-            trial = TrialProduct(context, dtype, *_TRIAL)
-            trial.compute(self._plan(block, trial.problem), kernels)
-            if trial.is_correct(self._error):
-                self.kernels[block] = kernels
-        if not self.kernels:
-            raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
 
-    def time(self, products: list[tuple[int, int, int]]) -> dict[Block, float]:
-        """Return the geometric mean of each candidate's times for some products, in seconds."""
-        seconds = {block: [math.inf] * len(products) for block in self.kernels}
-        for i, lengths in enumerate(products):
-            trial = TrialProduct(self.context, self.dtype, *lengths)
-            computing = {
-                block: functools.partial(trial.compute, self._plan(block, trial.problem), kernels)
-                for block, kernels in self.kernels.items()
-            }
-            for _ in range(TURNS):
-                for block, compute in computing.items():
-                    seconds[block][i] = min(seconds[block][i], best_seconds(self.context, compute))
-        return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
+def _by_block(block: Block, kernels: Mapping[str, CompiledKernel]) -> Compute:
+    def compute(trial: TrialProduct) -> None:
+        trial.compute(plan_with(dict.fromkeys(CLASSES, block), trial.context, trial.dtype, trial.problem), kernels)
 
-    def time_library(self, products: list[tuple[int, int, int]]) -> float:
-        """Return CLBlast's time for products, like `time`; infinity if CLBlast refuses them, or a result is wrong."""
-        logs = []
-        for lengths in [_TRIAL, *products]:
-            trial = TrialProduct(self.context, self.dtype, *lengths)
-            a, b, z = (trial.arrays[letter] for letter in "abz")
-            compute = functools.partial(clblast.multiply, self.context.queue, a, b, z)
-            if not compute() or (lengths == _TRIAL and not trial.is_correct(self._error)):
-                return math.inf
-            logs.append(math.log(min(best_seconds(self.context, compute) for _ in range(TURNS))))
-        return math.exp(sum(logs[1:]) / len(products))
+    return compute
 
-    def _plan(self, block: Block, problem: Problem) -> GemmPlan:
-        return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
+
+def _by_library(trial: TrialProduct) -> bool:
+    return clblast.multiply(trial.context.queue, trial.arrays["a"], trial.arrays["b"], trial.arrays["z"])
+
+
+def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> dict[str, float]:
+    """Return the geometric mean of each choice's times for some products, in seconds; infinity if it refuses one."""
+    logs = dict.fromkeys(choices, 0.0)
+    for trial in products:
+        shortest = dict.fromkeys(choices, math.inf)
+        for _ in range(TURNS):
+            for name, compute in choices.items():
+                if compute(trial) is not False:
+                    shortest[name] = min(shortest[name], trial.seconds(compute))
+        for name, taken in shortest.items():
+            logs[name] += math.log(taken) / len(products)
+    return {name: math.exp(log) for name, log in logs.items()}
 
 
 def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
@@ -155,41 +148,33 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
 
     A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
     """
-    rates = {}
+    found = {}
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
         needed = [tensor_kernel(block, "tf32", (True, False), context.options.instructions)]
         kernels = try_compile(needed, context, block.name, "This tile shape is not used")
         if kernels is None:
             continue
-        trial, compute = _tensor_trial(context, block, kernels, 1, 3 * block.depth + 4)
-        compute()
-        if trial.is_correct(_TENSOR_ERROR):
-            rates[block] = _rates(context, block, kernels, terms)
-    if rates:
-        tuning_table.record(context, {tensor_cores.TILES: {block.name: of for block, of in rates.items()}})
-    return rates
+        compute, m = _by_tensor_block(block, kernels), block.rows * context.profile.compute_units
+        trial = TrialProduct(context, "float32", m, block.cols, 3 * block.depth + 4)
+        compute(trial)
+        if not trial.is_correct(_TENSOR_ERROR):
+            continue
+        rates: list[float] = []
+        for groups in range(1, _MOST_GROUPS + 1):
+            taken = TrialProduct(context, "float32", m, block.cols * groups, terms).seconds(compute)
+            rate = 2e-12 * block.rows * block.cols * groups * terms / taken
+            if rates and rate < _GROUP_GAIN * rates[-1]:
+                break
+            rates.append(rate)
+        found[block] = tuple(rates)
+    if found:
+        tuning_table.record(context, {tensor_cores.TILES: {block.name: rates for block, rates in found.items()}})
+    return found
 
 
-def _rates(
-    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], terms: int
-) -> tuple[float, ...]:
-    rates: list[float] = []
-    for groups in range(1, _MOST_GROUPS + 1):
-        _, compute = _tensor_trial(context, block, kernels, groups, terms)
-        rate = 2e-12 * block.rows * block.cols * groups * terms / best_seconds(context, compute)
-        if rates and rate < _GROUP_GAIN * rates[-1]:
-            break
-        rates.append(rate)
-    return tuple(rates)
-
-
-def _tensor_trial(
-    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
-) -> tuple[TrialProduct, Callable[[], None]]:
-    """Return a product with `groups` tiles for each compute unit, and the function that computes the product."""
-    trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
-    plan = by_tiles(trial.problem, kernel_name(block, "tf32", (True, False)), block, 1)
-    return trial, functools.partial(trial.compute, plan, kernels)
+def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) -> Compute:
+    name = kernel_name(block, "tf32", (True, False))
+    return lambda trial: trial.compute(by_tiles(trial.problem, name, block, 1), kernels)
 
 
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
@@ -204,17 +189,33 @@ def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_T
     kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Matrix products use other tiles")
     if kernels is None:
         return None
+    block, units = warpgroups.block_of(context), context.profile.compute_units
+    # Each compute unit gets one tile.
+    high = math.gcd(units, 12)
+    m, n = block.rows * high, block.cols * (units // high)
+
+    def multiply(trial: TrialProduct) -> None:
+        trial.compute(warpgroups.plan(trial.problem, arithmetic, block), kernels)
+
+    def pack(trial: TrialProduct) -> None:
+        whole = warpgroups.plan(trial.problem, arithmetic, block)
+        trial.compute(GemmPlan(whole.launches[:2], copies=whole.copies), kernels)
+
     # Each stage of the ring is used twice, and the first one partially a third time.
-    block = warpgroups.block_of(context)
-    uneven = _PackedTrial(context, arithmetic, 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4)
-    uneven.compute(uneven.plan, kernels)
-    if not uneven.is_correct(_TENSOR_ERROR):
+    uneven = 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
+    trial = TrialProduct(context, dtype_of(arithmetic), m, n, uneven)
+    multiply(trial)
+    if not trial.is_correct(_TENSOR_ERROR):
         return None
-    short, long = (_PackedTrial(context, arithmetic, n).timed(kernels) for n in (terms, 2 * terms))
-    operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
+    measured = []
+    for length in (terms, 2 * terms):
+        trial = TrialProduct(context, dtype_of(arithmetic), m, n, length)
+        nbytes = warpgroups.packed_bytes(trial.problem, arithmetic, block)
+        measured.append((nbytes, trial.seconds(pack), trial.seconds(multiply)))
+    nbytes, packing, whole = (long - short for short, long in zip(*measured, strict=True))
     if not 0 < packing < whole:
         return None
-    speed = Speed(1e-12 * operations / (whole - packing), 1e-9 * nbytes / packing)
+    speed = Speed(2e-12 * block.rows * block.cols * terms / (whole - packing), 2e-9 * nbytes / packing)
     tuning_table.record(context, {warpgroups.packed_class(arithmetic): {block.name: speed}})
     return speed
 
@@ -224,7 +225,7 @@ class TrialProduct:
 
     def __init__(self, context: Context, dtype: str, m: int, n: int, terms: int) -> None:
         rng = np.random.default_rng(terms)
-        self._context, self._dtype = context, dtype
+        self.context, self.dtype = context, dtype
         self._values = [rng.uniform(-1, 1, shape).astype(dtype) for shape in ((m, terms), (terms, n))]
         a, b = (from_host(context, value) for value in self._values)
         z = empty(context, (m, n), dtype)
@@ -234,32 +235,16 @@ class TrialProduct:
 
     def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
         """Enqueue a plan's launches."""
-        run(plan, kernels, self._context, self.arrays, 1.0, 0.0, work_dtype(self._dtype))
+        run(plan, kernels, self.context, self.arrays, 1.0, 0.0, work_dtype(self.dtype))
+
+    def seconds(self, compute: Compute) -> float:
+        """Return the shortest time that a choice takes for this product."""
+        return best_seconds(self.context, lambda: compute(self))
 
     def is_correct(self, error: float) -> bool:
         """Return whether the result's error, relative to the product of absolute values, is within a bound."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
-
-
-class _PackedTrial(TrialProduct):
-    """A product of packed matrices that gives each compute unit one tile."""
-
-    def __init__(self, context: Context, arithmetic: Arithmetic, terms: int) -> None:
-        block, units = warpgroups.block_of(context), context.profile.compute_units
-        high = math.gcd(units, 12)
-        super().__init__(context, dtype_of(arithmetic), block.rows * high, block.cols * (units // high), terms)
-        self.plan = warpgroups.plan(self.problem, arithmetic, block)
-        self._packed_bytes = warpgroups.packed_bytes(self.problem, arithmetic, block)
-
-    def timed(self, kernels: Mapping[str, CompiledKernel]) -> tuple[float, float, float, float]:
-        """Return the operations per unit, the bytes that packing moves, the time for packing, and the total time."""
-        packing = GemmPlan(self.plan.launches[:2], copies=self.plan.copies)
-        packing_s, all_s = (
-            best_seconds(self._context, functools.partial(self.compute, plan, kernels)) for plan in (packing, self.plan)
-        )
-        p, units = self.problem, self._context.profile.compute_units
-        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, packing_s, all_s
 
 
 def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
