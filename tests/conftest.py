@@ -71,8 +71,20 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
+from optdb import collector  # noqa: E402
 from tests.effort import examples  # noqa: E402
 from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def rare_full_collections() -> Iterator[None]:
+    """Let compilations promote five times as many objects as for users before a full collection.
+
+    Each full collection also walks the 400,000 objects of the tests themselves.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collector, "MOST_PROMOTED", 5 * collector.MOST_PROMOTED)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -25,6 +25,7 @@ def state():
 
 @pytest.fixture(autouse=True)
 def nothing_promoted_before(monkeypatch):
+    monkeypatch.setattr(collecting, "MOST_PROMOTED", MOST_PROMOTED)
     monkeypatch.setattr(collecting, "_promotion", collecting._Promotion())
 
 
