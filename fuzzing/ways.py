@@ -275,7 +275,7 @@ def scripted_beginnings() -> Iterator[None]:
 
 
 def _enqueue_by_script(commands: CommandList) -> bool:
-    if not commands or not can_script(commands[0].queue) or commands.needs_python:
+    if not commands or not can_script() or commands.needs_python:
         return False
     script = Script()
     script.enqueue(commands)
