@@ -62,8 +62,9 @@ def statements(table, scalar, width):
             kind = {"T": scalar, "N": "int", "U": f"u{scalar.lstrip('u')}", "R": None}[signature[0]]
             if kind is None:
                 kind = "int" if not width else {"float": "int", "double": "long"}[scalar]
-            place = f"(__global {kind}{width} *)(out + 16 * {len(lines)})"
-            lines.append(f"{{ *{place} = {call}; }}")
+            place = f"(__global {kind}{'' if width == '3' else width} *)(out + 16 * {len(lines)})"
+            # An assignment of three elements may write a fourth one.
+            lines.append(f"vstore3({call}, 0, {place});" if width == "3" else f"*{place} = {call};")
     return lines
 
 
