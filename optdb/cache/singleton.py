@@ -102,7 +102,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
-    """Base a metaclass that is defined while the cache is installed on `SharingMeta`."""
+    """Make `SharingMeta` the base of a metaclass that is defined while the cache is installed."""
     super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)

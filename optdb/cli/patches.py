@@ -37,7 +37,7 @@ def report_patches() -> int:
 
 
 def _turn_on_for_theano() -> None:
-    """Import the modules that have patches, and install the patches that wait for their first use."""
+    """Import the modules that have patches, and install the patches that are normally installed on first use."""
     import optdb
     import optdb.cache
     from optdb.host.theano.functions import sharing

@@ -68,7 +68,7 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: Maps the address of a worker that did not answer others to a deadline and to the others' message.
+        #: For workers that did not answer other workers: maps an address to a deadline and the others' message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False

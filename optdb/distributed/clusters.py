@@ -31,7 +31,8 @@ __all__ = ["ClusterGroup", "RestartingCluster", "cluster_group"]
 
 T = TypeVar("T")
 
-#: Settings of the C library for a worker: how much freed memory it keeps, and from which size it frees a block at once.
+#: Settings of the C library for a worker: how much freed memory it keeps, and the size from which it frees blocks at
+#: once.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 #: Dask's own setting, with which a worker returns all freed memory to the system.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}

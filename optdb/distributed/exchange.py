@@ -308,7 +308,7 @@ class Exchange:
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute a ring all-reduce; only a piece's total overwrites the piece, after the neighbour has read it."""
+        """Compute a ring all-reduce; the neighbour reads a piece before its total overwrites it."""
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]

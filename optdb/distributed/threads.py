@@ -73,7 +73,7 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: Maps rank to the error raised when the next step was launched early, or to whether that was launched.
+        #: Maps rank to the error of launching the next step early, or to whether that step was launched.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)

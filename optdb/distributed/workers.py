@@ -282,7 +282,7 @@ class _Stale(RuntimeError):
 
 
 def aligned(value: Any) -> Any:
-    """Return an array that is aligned for its dtype, as an array in a message may not be."""
+    """Return an aligned copy of an array if necessary, since arrays in messages may be misaligned."""
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 

@@ -186,7 +186,7 @@ class LiftBuilder:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Maps old variables to different new variables on the same side.
+        #: Maps old variables to new variables on the same side, if they differ.
         self._new: dict[Variable, Variable] = {}
         #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}

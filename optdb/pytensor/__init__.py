@@ -5,10 +5,10 @@
     import optdb.pytensor
     f = pytensor.function([x], y, mode="OPENCL")
 
-In the first call for some input shapes, a function is traced by ``optdb.device.functions``, which fuses it into few
-kernels; each call launches them. `dispatch` maps ops to functions that trace them, with a module for each family of
-ops. Other ops run on the host. In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for
-the shapes of the inputs.
+The first call for given input shapes traces a function (``optdb.device.functions``) and fuses it into few kernels,
+which each call launches. `dispatch` maps ops to functions that trace them, with a module for each family of ops. Other
+ops run on the host. In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for the shapes
+of the inputs.
 """
 
 from optdb.pytensor import versions

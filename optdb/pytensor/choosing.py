@@ -42,7 +42,7 @@ from optdb.user_cache import warn_unwritable
 DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
-_VERSION = "choice 2"
+_VERSION = "choice 3"
 #: The digest of a larger constant covers only its dtype and shape.
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.

@@ -95,7 +95,7 @@ class Formula:
 
     #: Takes a uniform random number for each element, and the parameters. Returns the draws; all are terms.
     draw: Callable[..., Term]
-    #: Takes parameters as arrays, and returns an array of whether they are valid.
+    #: Takes parameters as arrays, and returns an array that says which are valid.
     is_valid: Callable[..., HostArray]
     #: Whether PyTensor's default linker raises an error if parameters are not valid.
     is_checked: bool = False

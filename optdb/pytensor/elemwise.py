@@ -108,7 +108,7 @@ def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: GraphTra
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if lengths differ, or if an axis broadcasts that is not broadcastable."""
+    """Raise ValueError if lengths differ, or if an axis broadcasts although it is not broadcastable."""
     for axis in range(node.outputs[0].type.ndim):
         lengths = [x.shape[axis] for x in inputs]
         if all(length == lengths[0] for length in lengths):

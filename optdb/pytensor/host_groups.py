@@ -191,7 +191,7 @@ class HostNodes:
 
 
 def _undescribed_reason(op: Any) -> str | None:
-    """Return why the device supports no node with an op; None if it supports some."""
+    """Return why the device does not support an op; None if it supports at least some nodes with it."""
     if described.dispatch(type(op)) is described.dispatch(object):
         return f"{type(op).__name__} is not supported on the device"
     if isinstance(op, Blockwise) and batched.dispatch(type(op.core_op)) is batched.dispatch(object):

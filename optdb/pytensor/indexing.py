@@ -105,7 +105,7 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
-    """Return the coordinate for an index array, broadcast to the result's axes `named`, of shape `common`."""
+    """Broadcast an index array to the shape `common`, and return it as a coordinate along the axes `named`."""
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -120,7 +120,7 @@ class Region:
     def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: GraphTrace) -> None:
         entries = _entries(unflatten_index_variables(indices, node.op.idx_list), x, trace)
         self.stripes: dict[int, Stripe] = {}
-        #: For each axis indexed otherwise, the checked index array or number.
+        #: For each axis that is not sliced, the checked index array or number.
         self.indices: dict[int, Tensor] = {}
         for axis, entry in enumerate(entries):
             if isinstance(entry, slice):

@@ -56,7 +56,8 @@ class _ScanLoop:
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array and the row written in the first step; None for arrays of results alone.
+        #: For each result of a step, the array and the row written in the first step; None for arrays that only hold
+        #: results.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
@@ -107,7 +108,7 @@ class _ScanLoop:
         return carried
 
     def _add_accumulated(self, x: Tensor, taps: Sequence[int], written: Sequence[int]) -> None:
-        """Add an array whose rows steps read and write at any taps, such as the gradient of a state."""
+        """Add an array that steps read and write at any taps, such as the gradient of a state."""
         if not x.shape[0]:
             raise OnHost("an array that its steps write has no rows")
         first, count = -min(taps), x.shape[0]
@@ -140,7 +141,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state whose last value alone is needed: each step reads one of two rows and writes the other."""
+        """Add a state of which only the last value is needed: each step reads one of two rows and writes the other."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))

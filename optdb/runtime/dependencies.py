@@ -124,7 +124,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command with `next_number`, given the largest number of its dependencies, and its index."""
+    """Number the commands; `next_number` takes the largest number of a command's dependencies, and its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

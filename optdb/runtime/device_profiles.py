@@ -214,7 +214,7 @@ class DeviceProfile:
     is_processor: bool  #: Whether kernels run in this process, which a fault in a kernel then ends.
     compute_units: int  #: Number of compute units over which work is divided.
     #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If all units
-    #: together start an item for each element of an array, one element per item is fastest.
+    #: together can start as many items as an array has elements, one element per item is fastest.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
     max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.

@@ -143,7 +143,7 @@ class Record:
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-#: A record class's saved fields with parsers, its unsaved required fields, and the keys in JSON.
+#: A record class's saved fields and their parsers, its required fields that are not saved, and the JSON keys.
 _Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
 
 

@@ -198,7 +198,7 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue each node whose rules may answer differently since its last visit."""
+        """Queue each node whose rules may now give another answer than at its last visit."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)

@@ -163,7 +163,7 @@ class Grouping:
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Return whether several nodes would remain if `node` were recomputed.
 
-        Its expensive operands could be fused with `node`, but remain separate nodes if `node` is recomputed.
+        If `node` is recomputed, its expensive operands remain separate nodes; otherwise, they could be fused with it.
         """
         if not node.outputs[0].type.ndim:
             return False

@@ -33,7 +33,7 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # Theano validates large graphs later, but a query before that raises if two outputs overwrite one array.
+            # Theano validates large graphs later; an earlier query raises if two outputs overwrite the same array.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)
@@ -60,7 +60,7 @@ class _InplacePass:
         }
 
     def visit(self, node: Apply) -> None:
-        """Find an input to overwrite for each output of `node` that overwrites none yet."""
+        """For each output of `node` that overwrites no input yet, find one to overwrite."""
         op: Any = node.op  # the host's Elemwise, or a device's op with a pattern
         pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
@@ -131,6 +131,6 @@ class _InplacePass:
 def _is_number(var: Variable) -> bool:
     """Return whether a variable is a computed array with one element.
 
-    On a device, overwriting it would make commands wait for its readers.
+    On a device, overwriting such an array would make commands wait for its readers.
     """
     return var.owner is not None and all(var.type.broadcastable)

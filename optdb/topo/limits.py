@@ -20,7 +20,7 @@ MAX_NODE_RATIO = 100
 
 
 class LimitExceeded(Exception):
-    """A rewriter was applied more often, or made the graph grow further, than the limits allow."""
+    """Raised if a rewriter was applied too often or made the graph grow too large."""
 
     def __init__(self, rewriter: str, reason: str) -> None:
         super().__init__(f"'{rewriter}' {reason}")

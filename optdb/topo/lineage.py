@@ -42,7 +42,7 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        If the loop has run too often, stop the rule that `rule` keeps undoing for such nodes, and return it.
+        If a loop has run too often, stop the rule that `rule` keeps undoing, for nodes like these, and return it.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1

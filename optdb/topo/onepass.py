@@ -102,7 +102,7 @@ class OnePass(TopoOptimizer):
 
 
 class FoldingPass(TopoOptimizer):
-    """A constant folding pass that does nothing if no node has only constant inputs."""
+    """A constant folding pass that is skipped for graphs without nodes to fold."""
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
         """Return whether `fgraph` has no node to fold."""

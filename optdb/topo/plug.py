@@ -181,7 +181,7 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Excluded because the device has its own after the lift, and Theano's check of convolutions rejects float16.
+#: Excluded phases: a device has its own versions after the lift, and Theano's check of convolutions rejects float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

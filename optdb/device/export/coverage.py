@@ -52,7 +52,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Return whether a size determines the lengths in its expression, which then rounds or chooses nothing."""
+    """Return whether a size determines the lengths in its expression, as sums and products do."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]

@@ -1,7 +1,7 @@
 """Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
-An entry begins with its case number. In a launch's entry, the number of work items, the group size, the number of
-groups and the arguments follow, aligned to their sizes. A buffer is passed as its address.
+An entry begins with its case number. A launch's entry continues with the number of work items, the group size, the
+number of groups, and the arguments, aligned to their sizes. A buffer is passed as its address.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Donation(NamedTuple):
 def find_donation(recording: Recording, live: Liveness) -> Donation:
     """Find the next values that can be computed in the current values' buffers.
 
-    If several variables share a buffer, all or none of their next values are computed there, since a commit that copies
-    into a buffer treats everything else in it as overwritten.
+    If several variables share a buffer, all or none of their next values are computed there: a commit that copies into
+    a buffer treats everything else in it as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
     for var, following in recording.linked.updates.items():

@@ -114,8 +114,8 @@ class PlannedMachine:
     def __call__(self, before: Before | None = None) -> list[Any] | None:
         """Compute the outputs from the input cells; return None if the outputs are in their cells.
 
-        `before` is called with the first commands, before any effect that another function could observe. It only
-        enqueues commands, and returns whether it has enqueued the given ones.
+        `before` is called with the first commands, before any effect that another function could observe. It must do
+        nothing but enqueue commands, and returns whether it has enqueued the given ones.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None

@@ -25,7 +25,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Record no stack traces for new variables in the block, as Theano does while it compiles."""
+    """Like Theano's compilation, record no stack traces for new variables in the block."""
     return _limit.held()
 
 

@@ -227,7 +227,7 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
-    """Return the tracks of a rewriter or a group; None if it may apply to ops that it does not track.
+    """Return the ops that a rewriter or a group tracks; None if it may apply to others.
 
     Only Theano's own functions are trusted, since Theano's passes ignore tracks.
     """

@@ -65,7 +65,7 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these may be the same object, from which making the thunk removes elements twice, and fails.
+    # Two of these may be the same list: making the thunk would remove elements from it twice, and fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 

@@ -20,14 +20,15 @@ from optdb.opencl.rewriters.inplace import PLAIN
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that have a next value (in a copied graph, all), except those that a user's op overwrites."""
+    """Return the inputs that have a next value (all inputs of a copied graph), except those that a user's op
+    overwrites."""
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
     return {var for var in inputs if not is_overwritten_by_user(var)}
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes with those that overwrite state last, if possible, and waits late (``waiting``)."""
+    """Move nodes that overwrite state to the end if possible, and delay waits (``waiting``)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)

@@ -41,7 +41,7 @@ DIGEST = "manifest.sha256"
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
 #: The signature of an entry in the central directory, by which entries are counted before they are read.
 _LISTED = b"PK\x01\x02"
-#: A member's signature, the size of its fixed header, and the header's position of two lengths.
+#: A member's signature, the size of its fixed header, and the position of two lengths in the header.
 _MEMBER = b"PK\x03\x04"
 _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")

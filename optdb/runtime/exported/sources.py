@@ -23,7 +23,7 @@ _DIRECTIVE = re.compile(
     r"|OPENCL EXTENSION cl_khr_\w{1,64} : enable)\Z",
     re.ASCII,
 )
-#: Preprocessing numbers, so that parts of numbers are not taken for names.
+#: Matches whole preprocessing numbers, so that their letters are not taken for names.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|[^\s]", re.ASCII)
 _RESERVED = re.compile(r"__|_[A-Z]")
 _OWN_RESERVED = frozenset(

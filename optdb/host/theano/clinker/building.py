@@ -196,7 +196,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-#: GCC's options against its inlining limits in large units, which single modules do not reach.
+#: GCC options that raise its inlining limits, which only large units reach.
 _LARGE_UNITS = ("--param", "large-unit-insns=10000000")
 
 

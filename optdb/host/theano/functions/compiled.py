@@ -104,7 +104,7 @@ optimize_method = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return an input's default, with the value None unless each call restores it."""
+    """Return an input's default, without the value unless each call restores it."""
     return required, refeed, value if refeed else None
 
 

@@ -1,7 +1,7 @@
 """Finds a BLAS for Theano's C code, and completes Theano's NumPy-based fallback.
 
-The fallback lacks some functions, without which a module that calls them cannot be loaded. It needs the GIL, so ops
-that call BLAS in several threads use one thread.
+The fallback lacks some functions, and a module that calls one of them cannot be loaded. It needs the GIL, so ops that
+call BLAS in several threads use one thread.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a guard that matches a node and its ancestors with a pattern; None if the pattern looks elsewhere."""
+    """Return a guard that matches a node and its ancestors with a pattern; None if the pattern reads other nodes."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern

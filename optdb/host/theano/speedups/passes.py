@@ -77,7 +77,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# Both passes only move nodes whose inputs are all known outside, and nodes that depend only on these.
+# Both passes only move nodes whose inputs are all known outside the loop, and nodes that depend only on these.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:

@@ -244,7 +244,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule the replacement of a length of a replaced variable by that of the new variable."""
+        """Schedule replacing a length of a replaced variable by the new variable's length."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner

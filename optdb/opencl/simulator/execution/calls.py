@@ -133,9 +133,9 @@ class TrustedMethod:
     def __call__(self, *args: Any, before: Before | None = None, at_once: bool = True) -> list[Any]:
         """Call the method and return its results, which are valid when the device has finished.
 
-        `before` is called with the method's first commands (possibly none) before the method has any visible effect. It
-        returns whether it has enqueued them; if it raises, the method does nothing. With `at_once`, `before` gets no
-        commands and may call other methods of the simulator.
+        `before` is called with the method's first commands (possibly none) before the method has any visible effect.
+        `before` returns whether it has enqueued them; if it raises, the method does nothing. With `at_once`, `before`
+        gets no commands and may call other methods of the simulator.
         """
         function = self._function
         executable = function._executable

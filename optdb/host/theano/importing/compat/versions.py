@@ -84,7 +84,7 @@ def needs_translation() -> bool:
 
 
 def is_translated(module: str) -> bool:
-    """Return whether a module of Theano is translated; with NumPy 1.23, only the few that fail are."""
+    """Return whether a module of Theano is translated; with NumPy 1.23, only the few that fail are translated."""
     return needs_translation() or (module in INDEXING_BY_LISTS and installed("numpy") >= NUMPY_WITHOUT_LISTS)
 
 

@@ -165,7 +165,7 @@ def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
 
 
 def _larger(ufunc: np.ufunc, beyond: np.ufunc) -> entries.Entry:
-    """Return an entry that selects the operand that is `beyond` the other one, or NaN if either is NaN."""
+    """Return an entry that selects an operand by the comparison `beyond`, or NaN if either operand is NaN."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype, common = signature.out, signature.common
