@@ -97,7 +97,7 @@ def test_oclgrind():
     profile = profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind", kind=15))
     assert profile.quirks == DeviceQuirks(keeps_binaries_itself=True, is_memory_checker=True, keeps_addresses=True)
     assert (profile.device_type, profile.device_kind) == ("memory checker", "cpu")
-    assert "names lines only" in profile.reasons()["keeps_binaries_itself"]
+    assert "names lines only if it built the source" in profile.reasons()["keeps_binaries_itself"]
 
 
 def test_nvidia():

@@ -20,8 +20,7 @@ from optdb.opencl.rewriters.inplace import PLAIN
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that have a next value (all inputs of a copied graph), except those that a user's op
-    overwrites."""
+    """Return the inputs with a next value (all inputs of a copied graph), except those that a user's op overwrites."""
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
     return {var for var in inputs if not is_overwritten_by_user(var)}

@@ -376,7 +376,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: An earlier name of `opencl_backend`; sizes need not be fixed.
+#: An alias from the first proposal; sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

@@ -120,7 +120,7 @@ def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
 
 
 def is_as_good(dtype: str, out: str) -> bool:
-    """Return whether sums, products and bitwise operations in `dtype` give the same results as in `out`."""
+    """Return whether sums, products and bitwise operations may be computed in `dtype`, and then converted to `out`."""
     if dtype == out or out == "bool" or out.startswith("complex"):
         return True
     dtypes = np.dtype(dtype), np.dtype(out)

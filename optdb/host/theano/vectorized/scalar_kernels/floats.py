@@ -64,7 +64,7 @@ def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
 
 
 def _in_float64(function: Callable[..., Any]) -> entries.Entry:
-    """Return an entry that computes in float64 and converts the result; `function` also takes `scipy.special`."""
+    """Return an entry that computes in float64; the first argument of `function` is `scipy.special`."""
 
     def compute(*args: Any) -> None:
         entries.copy(function(_special_functions(), *args[:-1]), args[-1])
