@@ -15,7 +15,7 @@ import numpy as np
 
 from optdb.codegen.indexing.index_layout import host_indexes
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
-from optdb.codegen.layout import launch_each, launch_striding, steps_of
+from optdb.codegen.layout import launch_each, launch_striding, steps_of, teams
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.numpy_types import HostArray
@@ -63,12 +63,8 @@ def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: i
     if context.profile.runs_items_serially:
         launch_striding(kernel, context, rows, columns, 1, *args)
         return
-    group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
-    team = 1
-    while team < group and team * _EACH < columns:
-        team *= 2
-    groups = -(-rows // (group // team))
-    kernel.call(groups * group, group, rows, columns, team, *args)
+    items, group, team = teams(context, GROUP, rows, -(-columns // _EACH))
+    kernel.call(items, group, rows, columns, team, *args)
 
 
 #: Kernel parameters of a softmax, and the expression of an output element.

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import filled, functions, joined, load_w, row_offsets, write_w
+from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import SymInt
-
-if TYPE_CHECKING:
-    from optdb.runtime.device_profiles import DeviceKind
 
 #: Vector width on CPUs, in elements.
 WIDTH = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.elements import CODES, ElementKernels
 from optdb.codegen.elementwise import WIDTH, ElementCode, Operand
@@ -17,10 +17,8 @@ from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.views import broadcast_view, subtensor
 from optdb.runtime.arrays import Array, empty, fill_zeros
+from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import as_int
-
-if TYPE_CHECKING:
-    from optdb.runtime.device_profiles import DeviceKind
 
 
 @dataclass(eq=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from optdb.codegen.kernels import CompiledKernel
 from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int, largest, smallest
-
-if TYPE_CHECKING:
-    from optdb.codegen.kernels import CompiledKernel
-    from optdb.runtime.context import Context
 
 #: Minimum number of elements per CPU work item: with fewer, starting the item takes longer than its work.
 SMALLEST_CHUNK = 2048
@@ -68,6 +66,23 @@ def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, 
     if not context.profile.runs_items_serially:
         return n, 1
     return share(n, context.profile.compute_units * CHUNKS_PER_UNIT, least)
+
+
+def group_size(context: Context, most: int) -> int:
+    """Return the largest power of two up to `most` that is a work-group size; 1 if items run serially."""
+    profile = context.profile
+    return 1 if profile.runs_items_serially else min(most, 1 << (profile.max_local_size.bit_length() - 1))
+
+
+def teams(context: Context, most: int, tasks: int, items: int) -> tuple[int, int, int]:
+    """Return a launch's global and local size, and the size of a team, a part of a group that shares a task.
+
+    A team has at least `items` items, unless a group, of at most `most` items, has fewer.
+    """
+    group, team = group_size(context, most), 1
+    while team < group and team < items:
+        team *= 2
+    return -(-tasks // (group // team)) * group, group, team
 
 
 def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, least: int = SMALLEST_CHUNK) -> None:

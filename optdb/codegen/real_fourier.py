@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,10 +26,7 @@ from optdb.codegen.source import filled, functions
 from optdb.codegen.views import axis_last
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array, empty
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
+from optdb.runtime.context import Context
 
 FORWARD, BACKWARD = -1, 1
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
+from optdb.runtime.context import Context
 from optdb.runtime.dispatch import listening
 from optdb.runtime.sizes import largest
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 #: The alignment of arrays in scratch memory, in bytes.
 _ALIGNMENT = 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,7 @@ from optdb.codegen.source import filled, functions
 from optdb.codegen.views import axis_last
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-    from optdb.runtime.device_profiles import DeviceKind
-
+from optdb.runtime.device_profiles import DeviceKind
 
 #: Number of elements in an initial sorted block, by device kind; powers of two.
 BLOCK = {"cpu": 32, "gpu": 256}

@@ -7,7 +7,7 @@ operate on lower triangles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,12 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.gemm.blocks import vector_width
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.layout import broadcast_strides, c_strides, collapse, launch_items, size_of, view
+from optdb.codegen.layout import broadcast_strides, c_strides, collapse, group_size, launch_items, size_of, view
 from optdb.codegen.operation import Kernels
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import smallest
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class Stacking:
@@ -155,7 +152,7 @@ def factor_block(
     if context.profile.runs_items_serially:
         launch_items(kernels["cholesky_leaf"], context, _items(context, count), *args)
     else:
-        group = smallest(2 * _GROUP, _power_of_two(context.profile.max_local_size))
+        group = group_size(context, 2 * _GROUP)
         kernels["cholesky_leaf"].call(count * group, group, *args)
 
 
@@ -173,7 +170,7 @@ def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bo
         _launch_lanes(kernels, context, "solve", count * m, n, z.dtype.name, [count * m, m, n, int(unit), *arrays])
         return
     serial = context.profile.runs_items_serially
-    group = smallest(_GROUP, _power_of_two(context.profile.max_local_size))
+    group = group_size(context, _GROUP)
     columns = vector_width(context, t.dtype.name) * _VECTORS if serial else group
     tiles = -(-m // columns)
     args = [count * tiles, tiles, m, n, int(unit), *arrays]
@@ -202,7 +199,7 @@ def launch_groups(kernel: Any, context: Context, tasks: int, *args: Any) -> None
     if context.profile.runs_items_serially:
         kernel.call(_items(context, tasks), 1, tasks, *args)
         return
-    group = smallest(_GROUP, _power_of_two(context.profile.max_local_size))
+    group = group_size(context, _GROUP)
     kernel.call(tasks * group, group, tasks, *args)
 
 
@@ -219,10 +216,6 @@ def _launch_lanes(
 def _items(context: Context, tasks: int) -> int:
     items: int = smallest(tasks, context.profile.compute_units * _ITEMS_PER_UNIT)
     return items
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n.bit_length() - 1)
 
 
 def _steps(x: Array) -> tuple[int, int, int]:

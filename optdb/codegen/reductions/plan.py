@@ -17,7 +17,7 @@ from optdb.codegen.elementwise import QUAD, WIDTH, has_quad_rows
 from optdb.codegen.elementwise_programs import common_shape
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
-from optdb.codegen.layout import broadcast_strides, collapse, size_of
+from optdb.codegen.layout import broadcast_strides, collapse, group_size, size_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
 from optdb.codegen.reductions.code import SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH, STRIP, Epilogue, ReductionCode
 from optdb.codegen.reductions.folds import NOTHING
@@ -156,7 +156,7 @@ class ReductionPlans:
         elif profile.runs_items_serially:
             self._make_grid = _grid_of_items
         else:
-            group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
+            group = group_size(context, _GROUP)
             self._make_grid = functools.partial(_grid_of_groups, group=group)
         self._context = context
         if vectors:

@@ -12,18 +12,19 @@ Sources, all in Abramowitz and Stegun (1964):
   of the argument; elsewhere Miller's method on orders with the same fractional part, scaled by Neumann's series of a
   power, DLMF 10.23.15, where the recurrence continues to negative orders. */
 
-/* A power series in the square of x / 2: each term is the previous one times sign x^2 / 4 / (k (k + order)). */
-T bessel_powers(T x, int order, int sign)
+/* A power series in the square of x / 2: each term is the previous one times sign x^2 / 4 / (k (k + v)). The order is not
+a negative integer. */
+T bessel_series(T v, T x, int sign)
 {
     const T square = sign * x * x / 4;
     T part = 1, sum = 1;
-    for (int k = 1; k < 64; ++k) {
-        part *= square / (k * (k + order));
+    for (int k = 1; k < 20000; ++k) {
+        part *= square / (k * (k + v));
         sum += part;
-        if (fabs(part) <= fabs(sum) * EPSILON / 4)
+        if (k + v > 0 && fabs(part) <= fabs(sum) * EPSILON / 4)
             break;
     }
-    return order ? sum * x / 2 : sum;
+    return sum;
 }
 
 T bessel_miller(T x, int order)
@@ -86,14 +87,14 @@ T bessel_growing(T x, int order)
 T j0(T x)
 {
     const T size = fabs(x);
-    return size < 5 ? bessel_powers(x, 0, -1) : size < 25 ? bessel_miller(size, 0) : bessel_hankel(size, 0);
+    return size < 5 ? bessel_series(0, x, -1) : size < 25 ? bessel_miller(size, 0) : bessel_hankel(size, 0);
 }
 
 T j1(T x)
 {
     const T size = fabs(x);
     if (size < 5)
-        return bessel_powers(x, 1, -1);
+        return bessel_series(1, x, -1) * x / 2;
     const T value = size < 25 ? bessel_miller(size, 1) : bessel_hankel(size, 1);
     return x < 0 ? -value : value;
 }
@@ -101,31 +102,22 @@ T j1(T x)
 T i0(T x)
 {
     const T size = fabs(x);
-    return size < 20 ? bessel_powers(x, 0, 1) : bessel_growing(size, 0);
+    return size < 20 ? bessel_series(0, x, 1) : bessel_growing(size, 0);
 }
 
 T i1(T x)
 {
     const T size = fabs(x);
     if (size < 20)
-        return bessel_powers(x, 1, 1);
+        return bessel_series(1, x, 1) * x / 2;
     const T value = bessel_growing(size, 1);
     return x < 0 ? -value : value;
 }
 
-/* A power series of any order except negative integers. */
 T powers_of_order(T v, T x, int sign)
 {
-    const T square = sign * x * x / 4;
-    T part = 1, sum = 1;
-    for (int k = 1; k < 20000; ++k) {
-        part *= square / (k * (k + v));
-        sum += part;
-        if (k + v > 0 && fabs(part) <= fabs(sum) * EPSILON / 4)
-            break;
-    }
     const T gamma_sign = v < -1 && fmod(floor(v), (T)2) == 0 ? -1 : 1;
-    return gamma_sign * exp(v * log(x / 2) - lgamma(v + 1)) * sum;
+    return gamma_sign * exp(v * log(x / 2) - lgamma(v + 1)) * bessel_series(v, x, sign);
 }
 
 T hankel_of_order(T v, T x)
