@@ -25,12 +25,12 @@ from optdb.codegen.indexing.index_layout import (
     pattern_of,
 )
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import broadcast_strides, collapse, launch_chunks, launch_each, size_of, steps_of
+from optdb.codegen.layout import broadcast_strides, collapse, launch_chunks, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import convert
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
+from optdb.codegen.source import ROUND_EACH_STEP, filled, type_words, typed
 from optdb.codegen.views import broadcast_view
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, from_host
@@ -57,7 +57,7 @@ class TakeElements(Operation):
         out = output_array(outputs[0], self.context, grid.result, x.dtype)
         lengths, steps = _stepped_axes(self._pattern, grid.lengths, [grid.steps], grid.count)
         offsets = from_host(self.context, grid.offsets(), constant=True)
-        launch_chunks(kernels["take"], self.context, out.size, *lengths, x, offsets, out, *steps)
+        launch_chunks(kernels["take"], self.context, out.size, *lengths, x, offsets, out, 1, *steps)
 
 
 @dataclass(eq=False)
@@ -100,7 +100,8 @@ class ChangeElements(Operation):
         tables = self._tables(grid)
         lengths, steps = _stepped_axes(self._pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
         on_device = [from_host(self.context, table, constant=True) for table in tables]
-        launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
+        arrays = [out, y, *on_device, 1, mentions]
+        launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, *arrays, *steps)
 
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the tables that the kernel reads.
@@ -132,46 +133,52 @@ class ChangeElements(Operation):
 def _taking(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that copies the elements of a grid bitwise.
 
-    It takes n, the chunk size, the length of each axis, x, the offsets, the result, and x's strides except along
-    positions.
+    It takes n, the chunk size, the length of each axis, x, the offsets, the result, the unit of the offsets, and x's
+    strides except along positions.
     """
-    arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z"]
-    body = f"z[i] = x[offsets[at{pattern.before}]{_steps('x', pattern)}];"
+    arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z", "ga_ssize unit"]
+    body = f"z[i] = x[offsets[at{pattern.before}] * unit{_steps('x', pattern)}];"
     return Kernel(filled(_walk("take", pattern, arrays, ["x"], body), RAW=RAW[np.dtype(dtype).itemsize]))
 
 
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that sets the elements of a grid bitwise.
 
-    It takes n, the chunk size, the length of each axis, x, y, the offsets, the positions whose values are written, y's
-    stride along positions, and the other strides of x and y.
+    It takes n, the chunk size, the length of each axis, x, y, the offsets, the positions whose values are written, the
+    unit of the offsets, y's stride along positions, and the other strides of x and y.
     """
-    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *offsets", "ARRAY ga_long *order", "ga_ssize y_mention"]
-    position = f"at{pattern.before}"
-    body = f"x[offsets[{position}]{_steps('x', pattern)}] = y[order[{position}] * y_mention{_steps('y', pattern)}];"
+    tables = ["ARRAY ga_long *offsets", "ARRAY ga_long *order"]
+    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", *tables, "ga_ssize unit", "ga_ssize y_mention"]
+    x, y = f"offsets[at{pattern.before}] * unit", f"order[at{pattern.before}] * y_mention"
+    body = f"x[{x}{_steps('x', pattern)}] = y[{y}{_steps('y', pattern)}];"
     return Kernel(filled(_walk("change", pattern, arrays, ["x", "y"], body), RAW=RAW[np.dtype(dtype).itemsize]))
 
 
-def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
+def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern, setting: bool = False) -> Kernel:
+    """Return the kernel that adds `by` to the elements of a grid in the dtype `wide`, or sets them to the last value.
 
     After the offsets, it takes the positions grouped by element, and each group's start; see `_setting`.
     """
-    code = scalar_code(ScalarProgram.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
+    scalar = Scalar("Second" if setting else "Add", wide)
+    code = scalar_code(ScalarProgram.of(scalar, [dtype, by]), ["old", "by"], ["result"])
     tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
-    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_mention"]
+    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize unit", "ga_ssize y_mention"]
     position = f"at{pattern.before}"
+    first = f"starts[{position} + 1] - 1" if setting else f"starts[{position}]"
+    # In a table that has room for more elements, the last groups are empty.
     body = f"""
-const ga_ssize p = offsets[{position}]{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
+if (starts[{position}] == starts[{position} + 1])
+    continue;
+const ga_size p = offsets[{position}] * unit{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
 W old = LOAD(x[p]);
-for (ga_long m = starts[{position}]; m < starts[{position} + 1]; ++m) {{
+for (ga_long m = {first}; m < starts[{position} + 1]; ++m) {{
     const BY_W by = BY_LOAD(y[q + order[m] * y_mention]);
-    SUM_W sum;
+    RESULT_W result;
     {code.statements}
-    old = {convert("sum", wide, dtype)};
+    old = {convert("result", wide, dtype)};
 }}
 x[p] = STORE(old);"""
-    words = {**type_words(by, "BY_"), **type_words(wide, "SUM_")}
+    words = {**type_words(by, "BY_"), **type_words(wide, "RESULT_")}
     text = typed(_walk("change", pattern, arrays, ["x", "y"], body), dtype, **words)
     return Kernel(ROUND_EACH_STEP + code.helpers + text)
 
@@ -217,7 +224,8 @@ def _stepped_axes(
     return [*front, positions, *back], flat
 
 
-_KERNELS = functions("indexing/named_rows.cl")
+#: The rows of an array with two axes.
+_ROWS = Pattern(0, 1, 1)
 
 
 @dataclass(eq=False)
@@ -229,16 +237,16 @@ class TakeRows(Operation):
     reads_tables_alone = True
 
     def kernels(self) -> list[Kernel]:
-        raw = RAW[np.dtype(self.x.dtype).itemsize]
-        return [Kernel(filled(_KERNELS["take"], RAW=raw)), *copying(self.x).kernels()]
+        return [_taking(self.x.dtype, _ROWS), *copying(self.x).kernels()]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, indexes = inputs
         rows = host_indexes(indexes, x.shape[0], self)
         out = output_array(outputs[0], self.context, (rows.shape[0], *x.shape[1:]), x.dtype)
         x = contiguous(x, self.x, kernels, self.context)
-        args = [size_of(x.shape[1:]), x, table_on_device(self.context, rows), out]
-        launch_each(kernels["take"], self.context, out.size, *args)
+        columns = size_of(x.shape[1:])
+        args = [rows.shape[0], columns, x, table_on_device(self.context, rows), out, columns, 1]
+        launch_chunks(kernels["take"], self.context, out.size, *args)
 
 
 @dataclass(eq=False)
@@ -263,11 +271,7 @@ class ChangeRows(Operation):
 
     def kernels(self) -> list[Kernel]:
         dtype = self.x.dtype
-        scalar = Scalar("Second" if self.setting else "Add", dtype)
-        change = scalar_code(ScalarProgram.of(scalar, [dtype, dtype]), ["old", "by"], ["old"])
-        first = "starts[group + 1] - 1" if self.setting else "starts[group]"
-        code = typed(_KERNELS["change_rows"], dtype, CHANGE=change.statements, FIRST=first)
-        return [Kernel(ROUND_EACH_STEP + change.helpers + code), *self._copying.kernels()]
+        return [_incrementing(dtype, dtype, dtype, _ROWS, self.setting), *self._copying.kernels()]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, y, indexes = inputs
@@ -286,7 +290,9 @@ class ChangeRows(Operation):
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [table_on_device(context, table) for table in tables]
-        launch_each(kernels["change_rows"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
+        groups = tables[0].shape[0]
+        args = [groups, columns, flat, y, *on_device, columns, columns, 1, 1]
+        launch_chunks(kernels["change"], context, groups * columns, *args)
         if flat is not out:
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
