@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.layout import teams
 from optdb.codegen.normalization.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.source import (
     ROUND_EACH_STEP,
@@ -23,15 +24,12 @@ from optdb.codegen.source import (
     functions,
     joined,
     load_w,
-    type_words,
     typed,
     work_dtype,
 )
 from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import largest, smallest
 
 _LANES = 8
 
@@ -58,17 +56,11 @@ class ChannelFold:
 
     dtype: str
     runs: Runs
-    #: Names of the arrays in the passes.
-    arrays: tuple[str, ...]
-    passes: tuple[Pass, ...]
-    #: Variables of the passes that are stored in the arrays ``out0``, ``out1`` and so on.
-    results: tuple[str, ...]
-    #: Whether there is another array with one element for each channel, ``c`` in the passes.
-    center: bool = False
+    statistic: Statistic
 
     @property
     def sum_dtypes(self) -> list[str]:
-        return ["float64"] * len(self.results)
+        return ["float64"] * len(self.statistic.wide_sums)
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels for rows and for columns."""
@@ -96,14 +88,10 @@ class ChannelFold:
         kernel.call(-(-total // each), 1, total, each, *args)
 
     def _kernel(self, name: str, body: str) -> str:
-        stored, kept_runs, folded_runs = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
-        lengths = [f"ga_size k{d}" for d in kept_runs] + [f"ga_size r{d}" for d in folded_runs]
-        steps = [f"ga_ssize ks{d}" for d in kept_runs] + [f"ga_ssize rs{d}" for d in folded_runs]
-        arrays = [f"ARRAY {stored} *restrict {array}" for array in (*self.arrays, *["center"] * self.center)]
-        arrays += [f"ARRAY ga_double *restrict out{i}" for i in range(len(self.results))]
-        sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
+        sizes = "total", "each", "n", "m", "parts", "part"
+        params = _params(self.dtype, self.runs, self.statistic, sizes, "ga_double", self.statistic.wide_sums)
         return f"""
-OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
+OUTLINED_KERNEL void {name}({params})
 {{
 {body}
 }}
@@ -120,16 +108,16 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
     def _channel(self, width: int = 1) -> str:
         """Return code that locates the first elements of `width` channels, from channel `k` on."""
         base = f"ga_size rest = k;\nga_ssize base = 0;\n{add_offsets('rest', 'k', self.runs.kept, {'base': 'ks'})}"
-        center = "const T c = LOAD(center);" if self.center else ""
+        center = "const T c = LOAD(a_center);" if self.statistic.center else ""
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _results(self) -> str:
-        return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
+        return joined(f"{out}[mine * n + k] = {name};" for out, name in self.statistic.wide_sums.items())
 
     def _rows(self) -> str:
         last = self.runs.folded - 1
         steps = []
-        for once in self.passes:
+        for once in self.statistic.passes:
             lanes = [f"lanes_{name}" for name in once.sums]
             steps.append(
                 f"""
@@ -196,8 +184,8 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         """Return code that stores vectors of results, except columns that belong to another item."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
-            f"for (ga_size j = first - start; j < {WIDTH}; ++j)\nout{i}[mine * n + k + j] = all[j];\n}}"
-            for i, name in enumerate(self.results)
+            f"for (ga_size j = first - start; j < {WIDTH}; ++j)\n{out}[mine * n + k + j] = all[j];\n}}"
+            for out, name in self.statistic.wide_sums.items()
         ]
         return joined(stores)
 
@@ -207,7 +195,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = begin; i < end; ++i) {{\n{location}\n{once.each}\n}}\n{once.after}"
-            for once in self.passes
+            for once in self.statistic.passes
         )
 
 
@@ -225,10 +213,13 @@ SEVERAL = 8
 #: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
 _WARP = 32
 
-_CODE = functions("normalization/compensated.cl")
+_CODE = {
+    **functions("normalization/compensated.cl"),
+    "add": filled(functions("reductions/reductions.cl")["add"], NARROW="W"),
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistic:
     """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
@@ -245,9 +236,11 @@ class Statistic:
     results: Mapping[str, str]
     #: The array that holds each member of a part's state, if any; sums in float64 have no compensations.
     parts: tuple[str, ...]
-    #: The function that declares the merged numbers, and the arrays of sums in float64.
+    #: The function that declares the merged numbers.
     merged: str
-    wide_sums: tuple[str, ...]
+    #: For sums in float64: the passes over the elements, and the variable of the passes for each array of sums.
+    passes: tuple[Pass, ...]
+    wide_sums: Mapping[str, str]
 
     def declarations(self, computed: str = "W") -> str:
         """Return the definitions of the struct and the functions, for the C type to compute in."""
@@ -267,7 +260,11 @@ MOMENTS = Statistic(
     results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
     parts=("", "means", "rests", "deviations", ""),
     merged="merged_moments",
-    wide_sums=("means", "deviations"),
+    passes=(
+        Pass(("s0",), "s0 += LOAD(a_x);", "const T mean = s0 / count;"),
+        Pass(("s1",), "const T d = LOAD(a_x) - mean;\ns1 += d * d;"),
+    ),
+    wide_sums={"means": "mean", "deviations": "s1"},
 )
 GRADIENT_SUMS = Statistic(
     name="Sums",
@@ -285,7 +282,10 @@ GRADIENT_SUMS = Statistic(
     },
     parts=("sums_dy", "lost_dy", "products", "lost_products", "sums_d", "lost_d"),
     merged="merged_sums",
-    wide_sums=("sums_dy", "products", "sums_d"),
+    passes=(
+        Pass(("s0", "s1", "s2"), "const T d = LOAD(a_x) - c, by = LOAD(a_dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
+    ),
+    wide_sums={"sums_dy": "s0", "products": "s1", "sums_d": "s2"},
 )
 
 
@@ -303,7 +303,7 @@ class CompensatedFold:
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels for rows and for columns."""
-        return _fold_kernels(self.dtype, self.runs, self.statistic.name)
+        return _fold_kernels(self.dtype, self.runs, self.statistic)
 
     def launch(
         self,
@@ -319,17 +319,14 @@ class CompensatedFold:
         if channels.in_columns:
             kernels["fold_columns"].scall(n * parts, n, 1, m, parts, part, *channels.fold_args(), *arrays)
             return
-        group = _group(context, GROUP)
-        team = 1
-        while team < group and team < part and (team < _WARP or team * SEVERAL <= part):
-            team *= 2
-        groups = -(-n * parts // (group // team))
-        kernels["fold_rows"].call(groups * group, group, n, team, m, parts, part, *channels.fold_args(), *arrays)
+        wanted = smallest(part, largest(_WARP, part // SEVERAL + 1))
+        items, group, team = teams(context, GROUP, n * parts, wanted)
+        kernels["fold_rows"].call(items, group, n, team, m, parts, part, *channels.fold_args(), *arrays)
 
 
 def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool, **words: str) -> Kernel:
     """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
-    sums, computed = (statistic.wide_sums, "ga_double") if in_float64 else (tuple(statistic.results), "W")
+    sums, computed = (statistic.wide_sums, "ga_double") if in_float64 else (statistic.results, "W")
     values = [f"{array}[at]" if array in sums else "0" for array in statistic.parts]
     if statistic.members[0] == "count":
         values[0] = "min(part, m - i * part)"
@@ -343,18 +340,8 @@ def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
     """Launch a kernel of `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
-    group = _group(context, _GROUP_OF_NUMBERS)
-    team = 1
-    while team < group and team < parts:
-        team *= 2
-    groups = -(-n // (group // team))
-    kernel.call(groups * group, group, n, team, size, parts, *args)
-
-
-def _group(context: Context, most: int) -> int:
-    if context.profile.runs_items_serially:
-        return 1
-    return min(most, 1 << (context.profile.max_local_size.bit_length() - 1))
+    items, group, team = teams(context, _GROUP_OF_NUMBERS, n, parts)
+    kernel.call(items, group, n, team, size, parts, *args)
 
 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
@@ -367,12 +354,11 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 
 
 @functools.lru_cache(maxsize=256)
-def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
-    statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
+def _fold_kernels(dtype: str, runs: Runs, statistic: Statistic) -> list[Kernel]:
     code = statistic.declarations() + _CODE["fold_rows"] + _CODE["fold_columns"]
     fold = body(_CODE["fold"])
     words = {
-        "PARAMS": _params(dtype, runs, statistic),
+        "PARAMS": _params(dtype, runs, statistic, ("n", "items", "m", "parts", "part"), "W", statistic.results),
         "BASE": _base(runs, statistic),
         "LOCATE": _locate(runs),
         "READ_SEVERAL": _read(runs, statistic, "SEVERAL", statistic.several),
@@ -384,15 +370,15 @@ def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
     return Kernel.all_of(ROUND_EACH_STEP + code)
 
 
-def _params(dtype: str, runs: Runs, statistic: Statistic) -> str:
+def _params(
+    dtype: str, runs: Runs, statistic: Statistic, sizes: Sequence[str], sum_type: str, sums: Iterable[str]
+) -> str:
     kept, folded = range(runs.kept), range(runs.folded)
-    sizes = [f"ga_size {name}" for name in ("n", "items", "m", "parts", "part")]
-    sizes += [*[f"ga_size k{d}" for d in kept], *[f"ga_size r{d}" for d in folded]]
+    lengths = [f"ga_size {name}" for name in (*sizes, *[f"k{d}" for d in kept], *[f"r{d}" for d in folded])]
     steps = [*[f"ga_ssize ks{d}" for d in kept], *[f"ga_ssize rs{d}" for d in folded]]
-    words = type_words(dtype)
-    arrays = [f"ARRAY {words['T']} *restrict a_{x}" for x in (*statistic.arrays, *["center"] * statistic.center)]
-    arrays += [f"ARRAY {words['W']} *restrict {name}" for name in statistic.results]
-    return ", ".join([*sizes, *steps, *arrays])
+    arrays = [f"ARRAY {ctype(dtype)} *restrict a_{x}" for x in (*statistic.arrays, *["center"] * statistic.center)]
+    arrays += [f"ARRAY {sum_type} *restrict {name}" for name in sums]
+    return ", ".join([*lengths, *steps, *arrays])
 
 
 def _base(runs: Runs, statistic: Statistic) -> str:

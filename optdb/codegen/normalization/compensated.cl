@@ -2,15 +2,7 @@
 accumulates its rounding errors. W is the type to compute in.
 
 Moments are the number of elements, their mean (mean + rest), and their sum of squared deviations from it (squares +
-lost). Sums are the sums of the gradient. A State is one of the two. */
-
-/* Add to a sum, and add the rounding error to `lost`: Knuth's two-sum. */
-static inline void add(W *sum, W *lost, W x)
-{
-    const W next = *sum + x, added = next - *sum;
-    *lost += (*sum - (next - added)) + (x - added);
-    *sum = next;
-}
+lost). Sums are the sums of the gradient. A State is one of the two. `add` is in reductions.cl. */
 
 /* The compensation of an infinite sum is NaN, and is ignored. */
 static inline W total(W sum, W lost)

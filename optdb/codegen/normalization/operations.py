@@ -21,7 +21,6 @@ from optdb.codegen.normalization.channel_reductions import (
     MOMENTS,
     ChannelFold,
     CompensatedFold,
-    Pass,
     Statistic,
     launch_merging,
     merging_kernel,
@@ -31,15 +30,6 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, outp
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
-
-_MOMENT_PASSES = (
-    Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),
-    Pass(("s1",), "const T d = LOAD(x) - mean;\ns1 += d * d;"),
-)
-_GRADIENT_SUMS = ("s0", "s1", "s2")
-_GRADIENT_PASSES = (
-    Pass(_GRADIENT_SUMS, "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
-)
 
 #: Code for running averages in the kernel that computes per-channel numbers.
 _RUNNING = {
@@ -74,24 +64,20 @@ class _OfChannels(Operation):
     def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
         """Choose the kernels of the per-channel numbers: in float64, or with compensated sums."""
         dtype, in_float64 = self.x.dtype, self.context.profile.accumulates_in_float64
-        if in_float64:
-            moments = statistic is MOMENTS
-            passes, sums = (_MOMENT_PASSES, ("mean", "s1")) if moments else (_GRADIENT_PASSES, _GRADIENT_SUMS)
-            self._fold = ChannelFold(dtype, self._runs, statistic.arrays, passes, sums, statistic.center)
-        else:
-            self._fold = CompensatedFold(dtype, self._runs, statistic)
+        self._fold = (ChannelFold if in_float64 else CompensatedFold)(dtype, self._runs, statistic)
         self._numbers = merging_kernel(name, dtype, statistic, in_float64, **words)
 
     def _folded(
         self, kernels: Kernels, channels: Channels, inputs: Sequence[Array], *center: Array
     ) -> tuple[int, int, list[Array]]:
-        """Return the number of parts of each channel of contiguous inputs, their size, and the partial sums."""
+        """Return the number of parts of each channel, their size, and the partial sums."""
         parts, part = channels.parts(self.context, sum(x.dtype.itemsize for x in inputs))
         fold = self._fold
         assert fold is not None  # chosen by `__post_init__` of the operations that reduce
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
         if parts:
-            fold.launch(kernels, self.context, channels, parts, part, [*inputs, *center, *sums])
+            in_order = [contiguous(x, self.x, kernels, self.context) for x in inputs]
+            fold.launch(kernels, self.context, channels, parts, part, [*in_order, *center, *sums])
         return parts, part, sums
 
     def _launch_numbers(self, kernels: Kernels, channels: Channels, *args: Any) -> None:
@@ -154,7 +140,6 @@ class BatchNormTraining(_OfChannels):
         channels = Channels.of(x.shape, self.axes)
         if not channels.number:
             return
-        x = contiguous(x, self.x, kernels, self.context)
         parameters = [self._of_channel(y, x.shape, kernels) for y in (scale, bias, *running)]
         parts, part, sums = self._folded(kernels, channels, [x])
         sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
@@ -185,7 +170,6 @@ class BatchNormGradient(_OfChannels):
         channels = Channels.of(x.shape, self.axes)
         if not channels.number:
             return
-        x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
         scale, mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
         parts, _, sums = self._folded(kernels, channels, [x, dy], mean)
         args = [channels.size, parts, *sums, scale, mean, invstd, *sums_out]
@@ -206,7 +190,6 @@ class BatchNormMoments(_OfChannels):
         out = output_array(outputs[0], self.context, (3 * channels.number,), work_dtype(x.dtype))
         if not channels.number:
             return
-        x = contiguous(x, self.x, kernels, self.context)
         parts, part, sums = self._folded(kernels, channels, [x])
         self._launch_numbers(kernels, channels, channels.size, parts, part, *sums, out)
 
@@ -230,7 +213,6 @@ class BatchNormGradientSums(_OfChannels):
         out = output_array(outputs[0], self.context, (3 * channels.number,), work_dtype(x.dtype))
         if not channels.number:
             return
-        x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
         mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
         parts, _, sums = self._folded(kernels, channels, [x, dy], mean)
         self._launch_numbers(kernels, channels, channels.size, parts, *sums, invstd, out)
@@ -256,5 +238,4 @@ class BatchNormInference(_OfChannels):
         if not out.size:
             return
         channels = Channels.of(x.shape, self.axes)
-        x = contiguous(x, self.x, kernels, self.context)
         self._compute(kernels, channels, [as_float(epsilon), *parameters], x, out)
