@@ -16,7 +16,7 @@ from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array, output_zeros
 from optdb.codegen.scalars.types import c_type, is_complex, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype, write_w
-from optdb.codegen.views import diagonal
+from optdb.codegen.views import diagonal, padded
 from optdb.runtime.sizes import as_int, part_of, smallest
 
 
@@ -45,9 +45,7 @@ class Fill(Operation):
         if any(length not in (1, target) for length, target in zip(value.shape, shape[missing:], strict=True)):
             raise ValueError(f"could not broadcast a value of shape {value.shape} to shape {shape[missing:]}")
         out = output_array(outputs[0], self.context, shape, value.dtype)
-        item = value.dtype.itemsize
-        value = view(value, (1,) * missing + value.shape, (item,) * missing + value.strides)
-        self._copying.launch(kernels, self.context, shape, [value, out])
+        self._copying.launch(kernels, self.context, shape, [padded(value, len(shape)), out])
 
 
 @dataclass(eq=False)

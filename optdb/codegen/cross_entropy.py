@@ -15,7 +15,7 @@ import numpy as np
 
 from optdb.codegen.indexing.index_layout import host_indexes
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
-from optdb.codegen.layout import launch_each, launch_striding, steps_of, teams
+from optdb.codegen.layout import launch_striding, steps_of, teams
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.numpy_types import HostArray
@@ -205,7 +205,7 @@ class CrossEntropy(Operation):
         p, classes = inputs
         columns = _columns(self, classes, p.shape[0], p.shape)
         y = output_array(outputs[0], self.context, p.shape[:1], p.dtype)
-        launch_each(kernels["lookup"], self.context, y.size, p, *steps_of(p), columns, y)
+        launch_striding(kernels["lookup"], self.context, y.size, p, *steps_of(p), columns, y)
 
 
 @dataclass(eq=False)
@@ -233,7 +233,7 @@ class CrossEntropyGradient(Operation):
         columns = _columns(self, classes, rows, p.shape)
         dp = output_zeros(outputs[0], self.context, p.shape, p.dtype)
         args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), columns, dp]
-        launch_each(kernels["lookup_gradient"], self.context, rows, *args)
+        launch_striding(kernels["lookup_gradient"], self.context, rows, *args)
 
 
 def _row_stride(operation: Operation, dy: Array, rows: int) -> int:

@@ -91,13 +91,12 @@ def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, 
     launch_items(kernel, context, items, n, chunk, *args)
 
 
-def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
+def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
     """Launch a kernel whose work items loop over `n` tasks with a grid stride; it takes `n` and `args`.
 
-    A CPU gets `items_per_unit` items per compute unit, in groups of one; other devices get one item per task.
+    A CPU gets eight items per compute unit, in groups of one; other devices get one item per task.
     """
-    serial = context.profile.runs_items_serially
-    items = smallest(n, context.profile.compute_units * items_per_unit) if serial else n
+    items = smallest(n, context.profile.compute_units * 8) if context.profile.runs_items_serially else n
     launch_items(kernel, context, items, n, *args)
 
 
@@ -107,12 +106,6 @@ def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: An
         kernel.call(items, 1, *args)
     else:
         kernel.scall(items, *args)
-
-
-def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel like `launch_striding`, but in larger work groups, for small, uniform tasks."""
-    items = smallest(n, context.profile.compute_units * 64) if context.profile.runs_items_serially else n
-    kernel.scall(items, n, *args)
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:

@@ -24,8 +24,6 @@ _KERNELS = functions("named_blocks.cl")
 
 #: Number of block columns that a CPU work item computes at once.
 _COLUMNS = 16
-#: Work items per compute unit of a CPU.
-_ITEMS_PER_UNIT = 16
 
 
 @dataclass(eq=False)
@@ -68,7 +66,7 @@ class AddBlockProducts(Operation):
         indexes = [from_host(self.context, table, constant=True) for table in (ins, outs)]
         items = batch * windows * pieces
         args = [pieces, columns, h.shape[1], h.shape[2], windows, out, *steps_of(out), w, *steps[2:], h, *steps_of(h)]
-        launch_striding(kernels["block_products"], self.context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)
+        launch_striding(kernels["block_products"], self.context, items, *args, *indexes)
 
     def _changed(self, x: Array, kernels: Kernels) -> Array:
         return x if self.inplace else copied(x, self._copying, kernels, self.context)
@@ -117,7 +115,7 @@ class AddOuterProducts(AddBlockProducts):
         lengths = out.shape[2:]
         args = [*lengths, out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
         items = len(first) * size_of(lengths)
-        launch_striding(kernels["outer_products"], self.context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
+        launch_striding(kernels["outer_products"], self.context, items, *args)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> HostArray:

@@ -16,6 +16,12 @@ def axis_last(x: Array, axis: int) -> Array:
     return view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])
 
 
+def padded(x: Array, ndim: int) -> DeviceArray:
+    """Return a view of an array with `ndim` axes, of which the additional first ones have length 1."""
+    missing = ndim - x.ndim
+    return view(x, (1,) * missing + tuple(x.shape), (x.dtype.itemsize,) * missing + tuple(x.strides))
+
+
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
     """Return the view that a basic index (integers and slices) selects; raise IndexError if one is out of bounds."""
     shape, strides, offset = [], [], 0
@@ -101,4 +107,4 @@ def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
         raise ValueError(f"{op} cannot broadcast a value of shape {lengths} to a part of shape {tuple(shape)}")
     if missing < 0:
         return view(y, trailing, y.strides[-missing:])
-    return view(y, (1,) * missing + lengths, (y.dtype.itemsize,) * missing + tuple(y.strides))
+    return padded(y, len(shape))

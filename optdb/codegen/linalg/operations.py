@@ -267,25 +267,16 @@ def require_solution(faults: HostArray, rows: int) -> None:
         raise np.linalg.LinAlgError(f"singular matrix: resolution failed at diagonal {row}{which}")
 
 
-class _FaultFinder:
-    def __init__(self, context: Context, dtype: str, stacking: Stacking) -> None:
-        self._context = context
-        self._dtype = dtype
-        self._stacking = stacking
-
-    def kernels(self) -> list[Kernel]:
-        return [whole_kernel("find_faults", self._dtype, self._context, NONE=_NONE)]
-
-    def find(self, kernels: Kernels, x: Array, faults: Array, diagonal: bool = False) -> None:
-        """Set `faults[0]` if an element is not finite and, with `diagonal`, `faults[1]` if a diagonal has a 0."""
-        if not x.size:
-            return
-        x = with_axis(x, 0) if x.ndim == 1 else x
-        matrices = self._stacking.batch(kernels, self._context, x, x.shape[:-2])
-        count, n, columns = matrices.shape
-        steps = [step // x.dtype.itemsize for step in matrices.strides]
-        args = [n, columns, int(diagonal), matrices, *steps, faults]
-        launch_groups(kernels["find_faults"], self._context, count * n, *args)
+def _find(operation: Cholesky | _Solving, kernels: Kernels, x: Array, faults: Array, diagonal: bool = False) -> None:
+    """Set `faults[0]` if an element is not finite and, with `diagonal`, `faults[1]` if a diagonal has a 0."""
+    if not x.size:
+        return
+    x = with_axis(x, 0) if x.ndim == 1 else x
+    matrices = operation._stacking.batch(kernels, operation.context, x, x.shape[:-2])
+    count, n, columns = matrices.shape
+    steps = [step // x.dtype.itemsize for step in matrices.strides]
+    args = [n, columns, int(diagonal), matrices, *steps, faults]
+    launch_groups(kernels["find_faults"], operation.context, count * n, *args)
 
 
 def _no_faults(storage: list[Any], context: Context) -> Array:
@@ -300,16 +291,15 @@ class CheckedCholesky(Cholesky):
         super().__post_init__()
         if self.x.ndim != 2:
             raise TypeError(f"{self} takes a matrix, not an array of {self.x.ndim} axes")
-        self._finder = _FaultFinder(self.context, self.x.dtype, self._stacking)
 
     def kernels(self) -> list[Kernel]:
-        return [*super().kernels(), *self._finder.kernels()]
+        return [*super().kernels(), whole_kernel("find_faults", self.x.dtype, self.context, NONE=_NONE)]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
         check_square(self, x)
         faults = _no_faults(outputs[1], self.context)
-        self._finder.find(kernels, x, faults)
+        _find(self, kernels, x, faults)
         out = output_array(outputs[0], self.context, x.shape, x.dtype)
         item = faults.dtype.itemsize
         factors(kernels, self.context, self._stacking, x, out, view(faults, (1,), (item,), item), self.lower)
@@ -319,16 +309,12 @@ class CheckedCholesky(Cholesky):
 class CheckedSolveTriangular(SolveTriangular):
     """The solutions of triangular systems, and a second output for `require_solution`."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._finder = _FaultFinder(self.context, self.a.dtype, self._stacking)
-
     def kernels(self) -> list[Kernel]:
-        return [*super().kernels(), *self._finder.kernels()]
+        return [*super().kernels(), whole_kernel("find_faults", self.a.dtype, self.context, NONE=_NONE)]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         super().run(inputs, outputs[:1], kernels)
         faults = _no_faults(outputs[1], self.context)
         a, b = inputs
-        self._finder.find(kernels, a, faults, diagonal=True)
-        self._finder.find(kernels, b, faults)
+        _find(self, kernels, a, faults, diagonal=True)
+        _find(self, kernels, b, faults)
