@@ -26,7 +26,6 @@ from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array, empty, from_host
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import SymInt, largest, smallest
 
 #: Minimum number of elements per work item if several items share an output.
@@ -141,149 +140,6 @@ class Grid:
     parts: int
 
 
-class ReductionPlans:
-    """A reduction's kernels and their launches; the keyword arguments are the same as for `ReductionCode`."""
-
-    def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
-        profile = context.profile
-        # Vectors support neither complex numbers nor several results per element.
-        computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
-        is_one = code["post"].results == 1
-        vectors = profile.needs_explicit_vectors and is_one and not any(map(is_complex, computed))
-        group = 1
-        if vectors:
-            self._make_grid: Callable[..., Grid] = _grid_of_processor
-        elif profile.runs_items_serially:
-            self._make_grid = _grid_of_items
-        else:
-            group = group_size(context, _GROUP)
-            self._make_grid = functools.partial(_grid_of_groups, group=group)
-        self._context = context
-        if vectors:
-            code["fixed"] = tuple([False] * len(code["fixed"]))
-        compensated = not profile.accumulates_in_float64 and _is_sum_of_float32(**code)
-        several = SEVERAL_OF_ALL if compensated and of_all else SEVERAL
-        self._code = ReductionCode(
-            **code,
-            vectors=vectors,
-            group=group,
-            quads=not profile.runs_items_serially,
-            compensated=compensated,
-            several=several if is_one else SEVERAL_OF_EACH,
-            wrong_functions=profile.quirks.wrong_vector_functions,
-        )
-        part, results = work_dtype(self._code.acc_dtype), self._code.post.results
-        self._rest = replace(
-            self._code,
-            pre=ScalarProgram.copying(*[part] * results),
-            single=(False,) * results,
-            fixed=(False,) * results,
-            folded=1,
-            quads=False,
-            compensated=False,
-            several=SEVERAL if is_one else SEVERAL_OF_EACH,
-            name="rest",
-        )
-        self._known: LaunchCache[_Launches] = LaunchCache()
-        self._quad_decisions: LaunchCache[bool] = LaunchCache()
-
-    def kernels(self) -> list[Kernel]:
-        return [*_kernels(self._code), *_kernels(self._rest)]
-
-    def launch(
-        self, kernels: Kernels, shape: Sequence[int], axes: tuple[Sequence[int], Sequence[int]], arrays: Sequence[Array]
-    ) -> None:
-        """Reduce arrays that broadcast to a nonempty shape.
-
-        `axes` are the kept and the reduced axes; `arrays` are the inputs, then the epilogue's arrays.
-        """
-        key = tuple([(array.shape, array.strides) for array in arrays])
-        quads = self._code.quads and self._takes_quads(key, shape, axes, arrays)
-        launches = self._known.get(
-            (quads, key), lambda: self._launches(kernels, shape, axes, arrays, quads), owner=kernels
-        )
-        for bound, taken in launches:
-            bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
-
-    def _launches(
-        self,
-        kernels: Kernels,
-        shape: Sequence[int],
-        axes: tuple[Sequence[int], Sequence[int]],
-        arrays: Sequence[Array],
-        quads: bool,
-    ) -> _Launches:
-        n_inputs = len(self._code.single)
-        others = arrays[n_inputs:]
-        fixed = [array for array, is_fixed in zip(arrays, self._code.fixed) if is_fixed]
-        over = axes_of_arrays(shape, *axes, self._many(arrays), self._stepping(others), fixed)
-        if not self._code.vectors:
-            over = over.with_longest_first()
-        if quads:
-            over = over.in_quads()
-        grid = self._make_grid(self._context.profile.compute_units, over, whole=False)
-        operands: list[Array | int] = list(range(len(arrays)))
-        if grid.parts == 1:
-            return [(self._bound(kernels, "fold", over, grid, arrays), operands)]
-        kept_lengths = [shape[axis] for axis in axes[0]]
-        results = self._code.post.results
-        left = empty(self._context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
-        # Each part has the layout of the results, which is C-contiguous, and parts follow each other.
-        outs = len(self._code.post.outputs)
-        first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
-        parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
-        return [
-            (first, [*operands[:-outs], *[left] * outs]),
-            (self._parts_launch(kernels, parts, others), [*parts, *operands[n_inputs:]]),
-        ]
-
-    def _takes_quads(
-        self, key: Hashable, shape: Sequence[int], axes: tuple[Sequence[int], Sequence[int]], arrays: Sequence[Array]
-    ) -> bool:
-        """Return whether to read four elements of the inputs at once; `key` is their shapes and strides.
-
-        Offsets are examined last, so that a trace gets no needless guards on them.
-        """
-        many = self._many(arrays)
-        lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).consists_of_quads)
-        return lie and not any(
-            isinstance(array.offset, SymInt) or array.offset % (QUAD * array.dtype.itemsize) for array in many
-        )
-
-    def _many(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the inputs with several elements per result; `arrays` may end with the epilogue's arrays."""
-        kinds = zip(self._code.single, self._code.fixed, strict=True)
-        return [array for array, kind in zip(arrays, kinds) if not any(kind)]
-
-    def apply_epilogue(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
-        """Apply the epilogue to given results, which are all equal: `whole` is a C-contiguous array with one part."""
-        parts = [whole] * self._code.post.results
-        self._parts_launch(kernels, parts, others).launch([*parts, *others])
-
-    def _parts_launch(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
-        like = parts[0]
-        over = axes_of_arrays(like.shape, range(1, like.ndim), [0], parts, self._stepping(others))
-        grid = self._make_grid(self._context.profile.compute_units, over, whole=True)
-        return self._bound(kernels, "rest", over, grid, [*parts, *others])
-
-    def _stepping(self, others: Sequence[Array]) -> list[Array]:
-        return [array for array, x in zip(others, self._code.post.operands, strict=True) if not x.single]
-
-    def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
-        n, m = size_of(over.kept), size_of(over.folded)
-        steps = [step for kept_steps, folded_steps in over.steps for step in (*kept_steps, *folded_steps)]
-        fixed = len(over.out) - len(self._code.post.stepping)
-        steps += [step for array_steps in over.out[:fixed] for step in array_steps]
-        outs = [step for array_steps in over.out[fixed:] for step in array_steps]
-        after = len(self._code.post.operands)
-        numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
-        args = [*numbers, *arrays[:-after], *steps, *arrays[-after:], n, *outs]
-        kernel = kernels[f"{name}_{grid.kind}"]
-        if grid.group:
-            return kernel.bound(grid.items, grid.group, args)
-        return kernel.bound(*kernel.automatic_grid(grid.items), args)
-
-
 @functools.lru_cache(maxsize=512)
 def _kernels(code: ReductionCode) -> list[Kernel]:
     return code.kernels()
@@ -344,7 +200,7 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
     return Grid("across", blocks * parts * group, group, tall, parts)
 
 
-def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
+def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epilogue) -> bool:
     narrow = ("float16", "float32")
     dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]
     return fold == "Add" and acc_dtype == "float64" and all(dtype in narrow for dtype in dtypes)
@@ -379,23 +235,56 @@ class Reduction(Operation):
     def __post_init__(self) -> None:
         kept = [axis for axis in range(self.inputs[0].ndim) if axis not in self.axes]
         self._axes = kept, sorted(self.axes)
+        profile = self.context.profile
         pre = self.pre or ScalarProgram.copying(self.inputs[0].dtype)
         results = len(pre.out_dtypes)
         post = self.post or ScalarProgram.copying(*[self.dtype] * results)
         epilogue = Epilogue(post, tuple([x.single for x in self.others]), results)
         self._out_dtypes = post.out_dtypes
-        self._plans = ReductionPlans(
-            context=self.context,
+        # Vectors support neither complex numbers nor several results per element.
+        has_complex = any(map(is_complex, (*computed_dtypes(pre), self.acc_dtype)))
+        vectors = profile.needs_explicit_vectors and results == 1 and not has_complex
+        group = 1
+        if vectors:
+            self._make_grid: Callable[..., Grid] = _grid_of_processor
+        elif profile.runs_items_serially:
+            self._make_grid = _grid_of_items
+        else:
+            group = group_size(self.context, _GROUP)
+            self._make_grid = functools.partial(_grid_of_groups, group=group)
+        compensated = not profile.accumulates_in_float64 and _is_sum_of_float32(
+            self.fold, pre, self.acc_dtype, epilogue
+        )
+        several = SEVERAL_OF_ALL if compensated and not kept else SEVERAL
+        self._code = ReductionCode(
             fold=self.fold,
             pre=pre,
             single=tuple([x.single for x in self.inputs]),
-            fixed=self._fixed(),
+            fixed=(False,) * len(self.inputs) if vectors else self._fixed(),
             acc_dtype=self.acc_dtype,
             post=epilogue,
-            of_all=not kept,
             kept=max(len(kept), 1),
             folded=max(len(self.axes), 1),
+            vectors=vectors,
+            group=group,
+            quads=not profile.runs_items_serially,
+            compensated=compensated,
+            several=several if results == 1 else SEVERAL_OF_EACH,
+            wrong_functions=profile.quirks.wrong_vector_functions,
         )
+        self._rest = replace(
+            self._code,
+            pre=ScalarProgram.copying(*[work_dtype(self.acc_dtype)] * results),
+            single=(False,) * results,
+            fixed=(False,) * results,
+            folded=1,
+            quads=False,
+            compensated=False,
+            several=SEVERAL if results == 1 else SEVERAL_OF_EACH,
+            name="rest",
+        )
+        self._known: LaunchCache[_Launches] = LaunchCache()
+        self._quad_decisions: LaunchCache[bool] = LaunchCache()
 
     def _fixed(self) -> tuple[bool, ...]:
         """Return, for each input, whether it has one element per result; if all inputs do, return only False."""
@@ -409,7 +298,7 @@ class Reduction(Operation):
         return f"Reduction{{{self.fold.lower()}{before}, axes={self._axes[1]}{after}}}"
 
     def kernels(self) -> list[Kernel]:
-        return self._plans.kernels()
+        return [*_kernels(self._code), *_kernels(self._rest)]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         folded, others = inputs[: len(self.inputs)], inputs[len(self.inputs) :]
@@ -425,13 +314,13 @@ class Reduction(Operation):
         if not outs[0].size:
             return
         if 0 not in shape:
-            self._plans.launch(kernels, shape, self._axes, [*folded, *others, *outs])
+            self._launch(kernels, shape, [*folded, *others, *outs])
         elif self.post is None:
             for storage in outputs:
                 storage[0] = self._empty_fold(result, self.dtype)
         else:
             whole = self._empty_fold((1, *result), work_dtype(self.acc_dtype))
-            self._plans.apply_epilogue(kernels, whole, [*others, *outs])
+            self._apply_epilogue(kernels, whole, [*others, *outs])
 
     def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
         if self.pre is not None:
@@ -452,3 +341,80 @@ class Reduction(Operation):
 
     def _empty_fold(self, shape: Sequence[int], dtype: str) -> Array:
         return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))
+
+    def _launch(self, kernels: Kernels, shape: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Reduce arrays that broadcast to a nonempty shape: the inputs, then the epilogue's arrays."""
+        key = tuple([(array.shape, array.strides) for array in arrays])
+        quads = self._code.quads and self._takes_quads(key, shape, arrays)
+        launches = self._known.get((quads, key), lambda: self._launches(kernels, shape, arrays, quads), owner=kernels)
+        for bound, taken in launches:
+            bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
+
+    def _launches(self, kernels: Kernels, shape: Sequence[int], arrays: Sequence[Array], quads: bool) -> _Launches:
+        n_inputs = len(self._code.single)
+        others = arrays[n_inputs:]
+        fixed = [array for array, is_fixed in zip(arrays, self._code.fixed) if is_fixed]
+        over = axes_of_arrays(shape, *self._axes, self._many(arrays), self._stepping(others), fixed)
+        if not self._code.vectors:
+            over = over.with_longest_first()
+        if quads:
+            over = over.in_quads()
+        grid = self._make_grid(self.context.profile.compute_units, over, whole=False)
+        operands: list[Array | int] = list(range(len(arrays)))
+        if grid.parts == 1:
+            return [(self._bound(kernels, "fold", over, grid, arrays), operands)]
+        kept_lengths = [shape[axis] for axis in self._axes[0]]
+        results = self._code.post.results
+        left = empty(self.context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
+        # Each part has the layout of the results, which is C-contiguous, and parts follow each other.
+        outs = len(self._code.post.outputs)
+        first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
+        parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
+        return [
+            (first, [*operands[:-outs], *[left] * outs]),
+            (self._parts_launch(kernels, parts, others), [*parts, *operands[n_inputs:]]),
+        ]
+
+    def _takes_quads(self, key: Hashable, shape: Sequence[int], arrays: Sequence[Array]) -> bool:
+        """Return whether to read four elements of the inputs at once; `key` is their shapes and strides.
+
+        Offsets are examined last, so that a trace gets no needless guards on them.
+        """
+        many = self._many(arrays)
+        lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *self._axes, many, ()).consists_of_quads)
+        return lie and not any(
+            isinstance(array.offset, SymInt) or array.offset % (QUAD * array.dtype.itemsize) for array in many
+        )
+
+    def _many(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the inputs with several elements per result; `arrays` may end with the epilogue's arrays."""
+        kinds = zip(self._code.single, self._code.fixed, strict=True)
+        return [array for array, kind in zip(arrays, kinds) if not any(kind)]
+
+    def _apply_epilogue(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
+        """Apply the epilogue to given results, which are all equal: `whole` is a C-contiguous array with one part."""
+        parts = [whole] * self._code.post.results
+        self._parts_launch(kernels, parts, others).launch([*parts, *others])
+
+    def _parts_launch(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
+        like = parts[0]
+        over = axes_of_arrays(like.shape, range(1, like.ndim), [0], parts, self._stepping(others))
+        grid = self._make_grid(self.context.profile.compute_units, over, whole=True)
+        return self._bound(kernels, "rest", over, grid, [*parts, *others])
+
+    def _stepping(self, others: Sequence[Array]) -> list[Array]:
+        return [array for array, x in zip(others, self._code.post.operands, strict=True) if not x.single]
+
+    def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
+        n, m = size_of(over.kept), size_of(over.folded)
+        steps = [step for kept_steps, folded_steps in over.steps for step in (*kept_steps, *folded_steps)]
+        fixed = len(over.out) - len(self._code.post.stepping)
+        steps += [step for array_steps in over.out[:fixed] for step in array_steps]
+        outs = [step for array_steps in over.out[fixed:] for step in array_steps]
+        after = len(self._code.post.operands)
+        numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
+        args = [*numbers, *arrays[:-after], *steps, *arrays[-after:], n, *outs]
+        kernel = kernels[f"{name}_{grid.kind}"]
+        if grid.group:
+            return kernel.bound(grid.items, grid.group, args)
+        return kernel.bound(*kernel.automatic_grid(grid.items), args)
