@@ -17,7 +17,7 @@ import numpy as np
 
 from optdb.codegen.elements import RAW, contiguous, copying
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import check_shapes, launch_chunks, share, size_of, steps_of
+from optdb.codegen.layout import check_shapes, launch_chunks, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.numpy_types import HostArray
@@ -364,13 +364,8 @@ class LargestGradient(WindowOperation):
         if not gx.size:
             return
         args = [*windows.args, *self._in_order(arrays[-len(self.names) :], kernels), gx]
-        profile = self.context.profile
-        if profile.runs_items_serially:
-            rows = size_of(gx.shape[:-1])
-            items, chunk = share(rows, profile.compute_units * 8)
-            kernels["gradient"].call(items, 1, rows, chunk, *args)
-        else:
-            launch_chunks(kernels["gradient"], self.context, gx.size, *args)
+        n = size_of(gx.shape[:-1]) if self.context.profile.runs_items_serially else gx.size
+        launch_chunks(kernels["gradient"], self.context, n, *args, least=1)
 
 
 class MeanGradient(LargestGradient):

@@ -15,12 +15,12 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.gemm.blocks import vector_width
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.layout import broadcast_strides, c_strides, collapse, group_size, launch_items, size_of, view
+from optdb.codegen.layout import broadcast_strides, c_strides, collapse, group_size, launch_striding, size_of, view
 from optdb.codegen.operation import Kernels
 from optdb.codegen.source import body, filled, functions
+from optdb.codegen.views import padded
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import smallest
 
 
 class Stacking:
@@ -35,12 +35,12 @@ class Stacking:
 
     def copy(self, kernels: Kernels, context: Context, x: Array, out: Array) -> None:
         """Copy an array to another one, with broadcasting."""
-        out = self._padded(out)
-        self._copying.launch(kernels, context, out.shape, [self._padded(x), out])
+        out = padded(out, self._ndim)
+        self._copying.launch(kernels, context, out.shape, [padded(x, self._ndim), out])
 
     def batch(self, kernels: Kernels, context: Context, x: Array, batch: Sequence[int]) -> Array:
         """Return an array's matrices (its last two axes) broadcast to a batch; one matrix if the batch shares it."""
-        x, batch = self._padded(x), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
+        x, batch = padded(x, self._ndim), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
             return view(x, (0, *matrix), (0, *x.strides[-2:]))
@@ -51,12 +51,6 @@ class Stacking:
         whole = empty(context, (*batch, *matrix), x.dtype)
         self._copying.launch(kernels, context, whole.shape, [x, whole])
         return flat(whole)
-
-    def _padded(self, x: Array) -> Array:
-        missing = self._ndim - x.ndim
-        if not missing:
-            return x
-        return view(x, (1,) * missing + tuple(x.shape), (x.dtype.itemsize,) * missing + tuple(x.strides))
 
 
 def flat(x: Array) -> Array:
@@ -108,8 +102,6 @@ LEAF = {"cpu": 64, "gpu": 32}
 _ROWS, _VECTORS = 4, 2
 #: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
-#: Work items per compute unit of a CPU: with several, one slow unit does not delay the launch.
-_ITEMS_PER_UNIT = 8
 
 
 def leaf_rows(context: Context) -> int:
@@ -146,14 +138,14 @@ def factor_block(
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]
     if whole and n <= SIDES[-1]:
-        _launch_lanes(kernels, context, "cholesky", count, n, z.dtype.name, [count, n, *arrays])
+        launch_striding(kernels[f"cholesky_{_side(n)}"], context, count, n, *arrays)
         return
-    args = [count, n, begin, int(whole), *arrays]
+    args = [n, begin, int(whole), *arrays]
     if context.profile.runs_items_serially:
-        launch_items(kernels["cholesky_leaf"], context, _items(context, count), *args)
+        launch_striding(kernels["cholesky_leaf"], context, count, *args)
     else:
         group = group_size(context, 2 * _GROUP)
-        kernels["cholesky_leaf"].call(count * group, group, *args)
+        kernels["cholesky_leaf"].call(count * group, group, count, *args)
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
@@ -167,24 +159,24 @@ def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bo
     count, n, m = z.shape
     arrays = [t, *_steps(t), z, *_steps(z)]
     if n <= SIDES[-1]:
-        _launch_lanes(kernels, context, "solve", count * m, n, z.dtype.name, [count * m, m, n, int(unit), *arrays])
+        launch_striding(kernels[f"solve_{_side(n)}"], context, count * m, m, n, int(unit), *arrays)
         return
     serial = context.profile.runs_items_serially
     group = group_size(context, _GROUP)
     columns = vector_width(context, t.dtype.name) * _VECTORS if serial else group
     tiles = -(-m // columns)
-    args = [count * tiles, tiles, m, n, int(unit), *arrays]
+    args = [tiles, m, n, int(unit), *arrays]
     if serial:
-        launch_items(kernels["solve_leaf"], context, _items(context, count * tiles), *args)
+        launch_striding(kernels["solve_leaf"], context, count * tiles, *args)
     else:
-        kernels["solve_leaf"].call(count * tiles * group, group, *args)
+        kernels["solve_leaf"].call(count * tiles * group, group, count * tiles, *args)
 
 
 def solve_vectors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool) -> None:
     """Solve in place for one contiguous right-hand side per matrix, on a CPU."""
     count, n, _ = z.shape
-    args = [count, n, int(not lower), int(unit), t, *_steps(t), z, _steps(z)[0]]
-    launch_items(kernels["solve_vector"], context, _items(context, count), *args)
+    args = [n, int(not lower), int(unit), t, *_steps(t), z, _steps(z)[0]]
+    launch_striding(kernels["solve_vector"], context, count, *args)
 
 
 def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kernel:
@@ -197,25 +189,14 @@ def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kerne
 def launch_groups(kernel: Any, context: Context, tasks: int, *args: Any) -> None:
     """Launch a kernel from common.cl, whose work groups loop over the tasks."""
     if context.profile.runs_items_serially:
-        kernel.call(_items(context, tasks), 1, tasks, *args)
+        launch_striding(kernel, context, tasks, *args)
         return
     group = group_size(context, _GROUP)
     kernel.call(tasks * group, group, tasks, *args)
 
 
-def _launch_lanes(
-    kernels: Kernels, context: Context, name: str, count: int, n: int, dtype: str, args: list[Any]
-) -> None:
-    side = next(side for side in SIDES if n <= side)
-    width = vector_width(context, dtype) if context.profile.runs_items_serially else 1
-    tasks = -(-count // width)
-    items = _items(context, tasks) if context.profile.runs_items_serially else tasks
-    launch_items(kernels[f"{name}_{side}"], context, items, *args)
-
-
-def _items(context: Context, tasks: int) -> int:
-    items: int = smallest(tasks, context.profile.compute_units * _ITEMS_PER_UNIT)
-    return items
+def _side(n: int) -> int:
+    return next(side for side in SIDES if n <= side)
 
 
 def _steps(x: Array) -> tuple[int, int, int]:

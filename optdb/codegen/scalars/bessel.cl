@@ -61,15 +61,6 @@ T hankel_sums(T v, T x, T *q)
     return p;
 }
 
-T bessel_hankel(T x, int order)
-{
-    T q;
-    const T p = hankel_sums(order, x, &q);
-    const T s = sin(x), c = cos(x);
-    const T cosine = order ? s - c : s + c, sine = order ? -(s + c) : s - c;
-    return (p * cosine - q * sine) * rsqrt((T)M_PI) / sqrt(x);
-}
-
 T bessel_growing(T x, int order)
 {
     T part = 1, sum = 1;
@@ -87,7 +78,7 @@ T bessel_growing(T x, int order)
 T j0(T x)
 {
     const T size = fabs(x);
-    return size < 5 ? bessel_series(0, x, -1) : size < 25 ? bessel_miller(size, 0) : bessel_hankel(size, 0);
+    return size < 5 ? bessel_series(0, x, -1) : size < 25 ? bessel_miller(size, 0) : hankel_of_order(0, size);
 }
 
 T j1(T x)
@@ -95,7 +86,7 @@ T j1(T x)
     const T size = fabs(x);
     if (size < 5)
         return bessel_series(1, x, -1) * x / 2;
-    const T value = size < 25 ? bessel_miller(size, 1) : bessel_hankel(size, 1);
+    const T value = size < 25 ? bessel_miller(size, 1) : hankel_of_order(1, size);
     return x < 0 ? -value : value;
 }
 
