@@ -19,8 +19,7 @@ from optdb.codegen.layout import collapse, steps_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.types import c_type, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, functions, typed, work_dtype
-from optdb.runtime.arrays import Array, empty
-from optdb.runtime.context import Context
+from optdb.runtime.arrays import empty
 
 _KERNELS = functions("cumulative.cl")
 
@@ -43,8 +42,20 @@ class Cumulate(Operation):
     axis: int | None = None
 
     def kernels(self) -> list[Kernel]:
-        kept_ndim = 1 if self.axis is None else max(self.x.ndim - 1, 1)
-        kernels = _cumulating_kernels(self.x.dtype, self.mode, kept_ndim, self.context.profile.runs_items_serially)
+        serial = self.context.profile.runs_items_serially
+        dims = range(1 if self.axis is None else max(self.x.ndim - 1, 1))
+        words = {
+            "WIDTH": SIDE_BY_SIDE if serial else 1,
+            "IDENTITY": 0 if self.mode == "add" else 1,
+            "COMBINE": _combine(self.x.dtype, self.mode),
+            "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
+            "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
+            "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
+            "ADD_OFFSETS": add_offsets("rest", "k", len(dims), {"xp[c]": "xs", "zp[c]": "zs"}),
+        }
+        names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
+        text = "".join(_KERNELS[name] for name in names)
+        kernels = Kernel.all_of(ROUND_EACH_STEP + typed(text, self.x.dtype, **words))
         return kernels + (copying(self.x).kernels() if self.axis is None else [])
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -54,55 +65,34 @@ class Cumulate(Operation):
             return
         if self.axis is None:
             x = view(contiguous(x, self.x, kernels, self.context), (x.size,), (x.dtype.itemsize,))
-        _cumulate(kernels, self.context, x, out, (self.axis or 0) % x.ndim)
+        axis = (self.axis or 0) % x.ndim
+        others = [d for d in range(x.ndim) if d != axis]
+        strides = [[steps_of(a)[d] for d in others] for a in (x, out)]
+        lengths, (x_steps, out_steps) = collapse([x.shape[d] for d in others], strides, max(len(others), 1))
+        n = x.shape[axis]
+        count = x.size // n
+        args = [*lengths, x, *x_steps, steps_of(x)[axis], out, *out_steps, steps_of(out)[axis]]
+        if self.context.profile.runs_items_serially:
+            each = max(SIDE_BY_SIDE, -(-count // (self.context.profile.compute_units * 4)))
+            kernels["rows"].call(-(-count // each), 1, count, n, each, *args)
+        elif n < LONG or count >= MANY:
+            kernels["rows"].scall(count, count, n, 1, *args)
+        else:
+            self._in_pieces(kernels, count, n, args)
 
-
-def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: int) -> None:
-    others = [d for d in range(x.ndim) if d != axis]
-    strides = [[steps_of(a)[d] for d in others] for a in (x, out)]
-    lengths, (x_steps, out_steps) = collapse([x.shape[d] for d in others], strides, max(len(others), 1))
-    n = x.shape[axis]
-    count = x.size // n
-    arrays = [x, *x_steps, steps_of(x)[axis], out, *out_steps, steps_of(out)[axis]]
-    if context.profile.runs_items_serially:
-        each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
-        kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
-    elif n < LONG or count >= MANY:
-        kernels["rows"].scall(count, count, n, 1, *lengths, *arrays)
-    else:
-        _in_pieces(kernels, context, count, n, lengths, arrays, work_dtype(x.dtype))
-
-
-def _in_pieces(
-    kernels: Kernels, context: Context, count: int, n: int, lengths: Sequence[int], arrays: Sequence[Any], work: str
-) -> None:
-    group = min(GROUP, context.profile.max_local_size)
-    tile = group * np.dtype(work).itemsize
-    target_pieces = max(1, context.profile.compute_units * 8 // count)
-    piece = -(-max(-(-n // target_pieces), LONG) // group) * group
-    pieces = -(-n // piece)
-    totals = empty(context, (count, pieces), work)
-    items = count * pieces * group
-    if pieces > 1:
-        kernels["pieces"].call(items, group, pieces, n, piece, 0, *lengths, *arrays, totals, tile)
-        kernels["starts"].scall(count, count, pieces, totals)
-    kernels["pieces"].call(items, group, pieces, n, piece, 1, *lengths, *arrays, totals, tile)
-
-
-def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[Kernel]:
-    dims = range(kept)
-    words = {
-        "WIDTH": SIDE_BY_SIDE if serial else 1,
-        "IDENTITY": 0 if mode == "add" else 1,
-        "COMBINE": _combine(dtype, mode),
-        "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
-        "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
-        "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
-        "ADD_OFFSETS": add_offsets("rest", "k", kept, {"xp[c]": "xs", "zp[c]": "zs"}),
-    }
-    names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
-    text = "".join(_KERNELS[name] for name in names)
-    return Kernel.all_of(ROUND_EACH_STEP + typed(text, dtype, **words))
+    def _in_pieces(self, kernels: Kernels, count: int, n: int, args: Sequence[Any]) -> None:
+        profile, work = self.context.profile, work_dtype(self.x.dtype)
+        group = min(GROUP, profile.max_local_size)
+        tile = group * np.dtype(work).itemsize
+        target_pieces = max(1, profile.compute_units * 8 // count)
+        piece = -(-max(-(-n // target_pieces), LONG) // group) * group
+        pieces = -(-n // piece)
+        totals = empty(self.context, (count, pieces), work)
+        items = count * pieces * group
+        if pieces > 1:
+            kernels["pieces"].call(items, group, pieces, n, piece, 0, *args, totals, tile)
+            kernels["starts"].scall(count, count, pieces, totals)
+        kernels["pieces"].call(items, group, pieces, n, piece, 1, *args, totals, tile)
 
 
 def _combine(dtype: str, mode: str) -> str:

@@ -68,14 +68,14 @@ class Operand:
         """Return a statement that declares four neighbours."""
         return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
-    def read_quad(self, index: str, step: str) -> str:
-        """Return statements that read four neighbours, or one element for all of them where `step` is 0."""
+    def read_quad(self, index: str, condition: str, other: str = "") -> str:
+        """Return statements that read four neighbours if a condition holds, else those at `other` or one element."""
         return f"""{self.declare_quad()}
-if ({step})
+if ({condition})
     {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({self.name}_at + {index});
 else
     for (int l = 0; l < {QUAD}; ++l)
-        {self.name}_quad.s[l] = {self.name}_at[{index}];"""
+        {self.name}_quad.s[l] = {self.name}_at[{other or index}];"""
 
     def reader(self, prefix: str) -> str:
         """Return the name of the function that reads a vector of elements; kernels prefix it with their name."""
@@ -217,7 +217,7 @@ class ElementCode:
 
     def _contiguous_quads(self) -> str:
         count = f"const int count = (int)min((ga_size){QUAD}, n - i);"
-        reads = map(_read_contiguous_quad, self.many)
+        reads = [x.read_quad("i", f"count == {QUAD}", "i + min(l, count - 1)") for x in self.many]
         return self._quads([count, *reads], map(_write_contiguous_quad, self.outputs))
 
     def _quads_of_rows(self) -> str:
@@ -240,16 +240,6 @@ class ElementCode:
             *writes,
         ]
         return joined(lines)
-
-
-def _read_contiguous_quad(x: Operand) -> str:
-    """Return code that reads `QUAD` elements from `i` on; out-of-range indexes are clamped."""
-    return f"""{x.declare_quad()}
-if (count == {QUAD})
-    {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
-else
-    for (int l = 0; l < {QUAD}; ++l)
-        {x.name}_quad.s[l] = {x.name}_at[i + min(l, count - 1)];"""
 
 
 def _write_contiguous_quad(x: Operand) -> str:

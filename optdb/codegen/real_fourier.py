@@ -9,7 +9,7 @@ L. Bluestein, A linear filtering approach to the computation of the discrete Fou
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from optdb.codegen.elements import ElementKernels, copied
 from optdb.codegen.elementwise import ElementCode, Operand
-from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import is_contiguous, launch_chunks, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.scalars.types import c_type
@@ -39,68 +39,6 @@ def complex_dtype(context: Context) -> str:
     return "complex128" if context.profile.float64 else "complex64"
 
 
-def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
-    """Return the kernels of `transform_rows` for a complex dtype and, with `mirroring`, that of `mirrored`."""
-    code = functions("fourier.cl")
-    text = "".join(code[name] for name in code if mirroring or name != "fft_mirror")
-    return Kernel.all_of(filled(text, T=ctype(dtype)))
-
-
-def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, direction: int) -> Array:
-    """Return the unnormalized Fourier transforms of the rows of an array; `direction` is FORWARD or BACKWARD.
-
-    The array is complex, C-contiguous and not empty, and is overwritten.
-    """
-    n = x.shape[-1]
-    factors = _factors(n)
-    if factors and max(factors) > LARGEST_FACTOR:
-        return _convolved(kernels, context, x, direction)
-    return _passes(kernels, context, x, factors, direction)
-
-
-def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, n: int) -> Array:
-    """Return all `n` coefficients of real rows; the rows of the C-contiguous `x` have the nonredundant ones."""
-    result = empty(context, (*x.shape[:-1], n), x.dtype)
-    launch_chunks(kernels["fft_mirror"], context, result.size, x.shape[-1], n, x, result)
-    return result
-
-
-def _passes(
-    kernels: Mapping[str, CompiledKernel], context: Context, x: Array, factors: list[int], direction: int
-) -> Array:
-    n = x.shape[-1]
-    if n == 1:
-        return x
-    roots = _table(context, ("roots", n), x.dtype, lambda: _roots(np.arange(n), n))
-    other = empty(context, x.shape, x.dtype)
-    done = 1
-    for r in factors:
-        if r == 4:
-            launch_chunks(kernels["fft_four"], context, x.size // 4, n, done, direction, x, other, roots)
-        else:
-            launch_chunks(kernels["fft_factor"], context, x.size, n, done, r, direction, x, other, roots)
-        x, other = other, x
-        done *= r
-    return x
-
-
-def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, direction: int) -> Array:
-    """Transform rows of any length with Bluestein's algorithm, a convolution with a chirp."""
-    n = x.shape[-1]
-    m = 1 << (2 * n - 2).bit_length()
-    rows = x.size // n
-    chirp = _table(context, ("chirp", n, direction), x.dtype, lambda: _chirp(n, direction))
-    filtered = _table(context, ("filter", n, direction), x.dtype, lambda: _filter(n, m, direction))
-    padded = empty(context, (rows, m), x.dtype)
-    launch_chunks(kernels["fft_times"], context, padded.size, n, m, n, x, padded, chirp)
-    spectrum = _passes(kernels, context, padded, _factors(m), FORWARD)
-    product = empty(context, (rows, m), x.dtype)
-    launch_chunks(kernels["fft_times"], context, product.size, m, m, m, spectrum, product, filtered)
-    back = _passes(kernels, context, product, _factors(m), BACKWARD)
-    launch_chunks(kernels["fft_times"], context, x.size, m, n, n, back, x, chirp)
-    return x
-
-
 def _factors(n: int) -> list[int]:
     """Return the factors of `n`: as many fours as possible, then primes."""
     factors = []
@@ -111,12 +49,6 @@ def _factors(n: int) -> list[int]:
         if r % 2 and r * r > n:
             break
     return [*factors, n] if n > 1 else factors
-
-
-def _table(context: Context, key: tuple[Hashable, ...], dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
-    table: Array
-    (table,) = tables(context, (*key, dtype), lambda: [make().astype(dtype)])
-    return table
 
 
 def _roots(k: HostArray, n: int) -> HostArray:
@@ -164,7 +96,9 @@ class RealFourier(Operation):
         self._moving = ElementKernels.copying(dtype, ndim, "move")
 
     def kernels(self) -> list[Kernel]:
-        kernels = fourier_kernels(complex_dtype(self.context), mirroring=self.inverse)
+        code = functions("fourier.cl")
+        text = "".join(code[name] for name in code if self.inverse or name != "fft_mirror")
+        kernels = Kernel.all_of(filled(text, T=ctype(complex_dtype(self.context))))
         return [*kernels, *self._reading.kernels(), *self._writing.kernels(), *self._moving.kernels()]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -175,7 +109,7 @@ class RealFourier(Operation):
         if not out.size:
             return
         z = self._filled(kernels, [x], whole)
-        z = transform_rows(kernels, self.context, z, FORWARD)
+        z = self._transformed(kernels, z, FORWARD)
         z = view(z, shape, z.strides)
         for axis in range(x.ndim - len(lengths), x.ndim - 1):
             z = self._along(z, axis, kernels, FORWARD)
@@ -200,12 +134,56 @@ class RealFourier(Operation):
         return z
 
     def _along(self, z: Array, axis: int, kernels: Kernels, direction: int) -> Array:
-        rows = transform_rows(kernels, self.context, self._in_order(axis_last(z, axis), kernels), direction)
+        rows = self._transformed(kernels, self._in_order(axis_last(z, axis), kernels), direction)
         order = [*range(axis), rows.ndim - 1, *range(axis, rows.ndim - 1)]
         return view(rows, [rows.shape[d] for d in order], [rows.strides[d] for d in order])
 
     def _in_order(self, z: Array, kernels: Kernels) -> Array:
         return z if is_contiguous(z) else copied(z, self._moving, kernels, self.context)
+
+    def _transformed(self, kernels: Kernels, x: Array, direction: int) -> Array:
+        """Return the unnormalized transforms of the rows of a complex, C-contiguous array, which is overwritten."""
+        factors = _factors(x.shape[-1])
+        if factors and max(factors) > LARGEST_FACTOR:
+            return self._convolved(kernels, x, direction)
+        return self._passes(kernels, x, factors, direction)
+
+    def _passes(self, kernels: Kernels, x: Array, factors: list[int], direction: int) -> Array:
+        n = x.shape[-1]
+        if n == 1:
+            return x
+        roots = self._table(("roots", n), x.dtype, lambda: _roots(np.arange(n), n))
+        other = empty(self.context, x.shape, x.dtype)
+        done = 1
+        for r in factors:
+            if r == 4:
+                launch_chunks(kernels["fft_four"], self.context, x.size // 4, n, done, direction, x, other, roots)
+            else:
+                launch_chunks(kernels["fft_factor"], self.context, x.size, n, done, r, direction, x, other, roots)
+            x, other = other, x
+            done *= r
+        return x
+
+    def _convolved(self, kernels: Kernels, x: Array, direction: int) -> Array:
+        """Transform rows of any length with Bluestein's algorithm, a convolution with a chirp."""
+        n, times = x.shape[-1], kernels["fft_times"]
+        m = 1 << (2 * n - 2).bit_length()
+        rows = x.size // n
+        chirp = self._table(("chirp", n, direction), x.dtype, lambda: _chirp(n, direction))
+        filtered = self._table(("filter", n, direction), x.dtype, lambda: _filter(n, m, direction))
+        padded = empty(self.context, (rows, m), x.dtype)
+        launch_chunks(times, self.context, padded.size, n, m, n, x, padded, chirp)
+        spectrum = self._passes(kernels, padded, _factors(m), FORWARD)
+        product = empty(self.context, (rows, m), x.dtype)
+        launch_chunks(times, self.context, product.size, m, m, m, spectrum, product, filtered)
+        back = self._passes(kernels, product, _factors(m), BACKWARD)
+        launch_chunks(times, self.context, x.size, m, n, n, back, x, chirp)
+        return x
+
+    def _table(self, key: tuple[Hashable, ...], dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
+        table: Array
+        (table,) = tables(self.context, (*key, dtype), lambda: [make().astype(dtype)])
+        return table
 
 
 class InverseRealFourier(RealFourier):
@@ -225,8 +203,9 @@ class InverseRealFourier(RealFourier):
         z = self._filled(kernels, _pair(x), (*shape[:-1], lengths[-1] // 2 + 1))
         for axis in range(ndim - len(lengths), ndim - 1):
             z = self._along(z, axis, kernels, BACKWARD)
-        z = mirrored(kernels, self.context, self._in_order(z, kernels), lengths[-1])
-        z = transform_rows(kernels, self.context, z, BACKWARD)
+        z, whole = self._in_order(z, kernels), empty(self.context, shape, z.dtype)
+        launch_chunks(kernels["fft_mirror"], self.context, whole.size, z.shape[-1], lengths[-1], z, whole)
+        z = self._transformed(kernels, whole, BACKWARD)
         self._writing.launch(kernels, self.context, shape, [z, out])
 
 
