@@ -1,12 +1,19 @@
-"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row."""
+"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row.
+
+Computations move out of a loop (`iterated`): one product before it replaces many small ones that need no state.
+Additions in each step, as in gradients of weights, become one sum after the loop if no step reads the sum. The steps
+store the terms, or the operands of products: a sum of products is one product of concatenated operands.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from optdb.codegen.loops.kernel import LEAST_POINTS
-from optdb.device.expressions import rows_of
+from optdb.device.expressions import applied, broadcast, folded, joined, reshaped, rows_of, transposed
 from optdb.device.tensors import (
     Computed,
     Constant,
@@ -14,7 +21,9 @@ from optdb.device.tensors import (
     Folded,
     Iota,
     Joined,
+    Lookup,
     Mapped,
+    MatrixProduct,
     MatrixVector,
     Replaced,
     ReshapedTensor,
@@ -23,6 +32,7 @@ from optdb.device.tensors import (
     ScatterSum,
     Tensor,
     ViewTensor,
+    is_product,
 )
 
 
@@ -195,3 +205,221 @@ def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
         if not found.isdisjoint(operands_of(tensor)):
             found.add(tensor)
     return found
+
+
+#: Maximum size in bytes of the tensors that are computed for all steps in advance.
+_MOST_BYTES = 1 << 28
+
+
+def iterated(
+    steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], repeats_in_kernels: bool
+) -> tuple[Iteration, list[Tensor]]:
+    """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
+
+    With `repeats_in_kernels`, the device repeats small steps within one kernel, where each addition is almost free.
+    """
+    loop = _hoist_products(steps, rows, carried)
+    if repeats_in_kernels and loop.is_for_one_item:
+        return loop, list(loop.outputs)
+    sums = StepSums(steps, list(rows), list(carried), _MOST_BYTES)
+    if len(sums.rows) < len(rows):
+        loop = _hoist_products(steps, sums.rows, sums.carried)
+    return loop, sums.outputs(loop.outputs)
+
+
+def _hoist_products(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
+    results = [value for array in carried for _, value in array.written]
+    states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
+    read = {*results, *(x for tensor in states for x in operands_of(tensor))}
+    hoisted: dict[Tensor, Tensor] = {}
+    sequences: dict[Tensor, Tensor] = {row: row.stacked(steps) for row in rows if isinstance(row.source, Tensor)}
+    of_sequences = varying(results, sequences) - states
+    all_steps = _AllSteps(steps, sequences, of_sequences)
+    for tensor in ordered(results, sequences):
+        if tensor in read and tensor in of_sequences and steps * tensor.nbytes <= _MOST_BYTES:
+            cone = [x for x in ordered([tensor], sequences) if x in of_sequences]
+            if any(is_product(x) for x in cone) and all_steps.take(cone):
+                hoisted[tensor] = all_steps.of(tensor)
+    return Iteration(steps, rows, carried, hoisted)
+
+
+class _AllSteps:
+    """A step's tensors, stacked for all steps. The first axis has length 1 for tensors that all steps share."""
+
+    def __init__(self, steps: int, rows: Mapping[Tensor, Tensor], varying: Collection[Tensor]) -> None:
+        self._steps = steps
+        self._varying = varying
+        self._known = dict(rows)
+
+    def take(self, tensors: Iterable[Tensor]) -> bool:
+        """Stack tensors for all steps; return whether that is possible. Each tensor must follow its operands."""
+        for tensor in tensors:
+            if tensor not in self._known:
+                found = self._of(tensor)
+                if found is None:
+                    return False
+                self._known[tensor] = found
+        return True
+
+    def of(self, tensor: Tensor) -> Tensor:
+        if tensor not in self._varying and tensor not in self._known:
+            self._known[tensor] = transposed(tensor, [None, *range(tensor.ndim)])
+        return self._known[tensor]
+
+    def _of(self, tensor: Tensor) -> Tensor | None:
+        shape = (self._steps, *tensor.shape)
+        match tensor:
+            case Mapped():
+                return Mapped(tensor.program, [self.of(x) for x in tensor.inputs], shape, tensor.result)
+            case Folded():
+                axes = [axis + 1 for axis in tensor.axes]
+                return Folded(tensor.fold, self.of(tensor.x), axes, tensor.dtype, tensor.acc_dtype)
+            case ViewTensor():
+                first = Coordinate(0, ((0, 1),) if tensor.x in self._varying else ())
+                coordinates = [first, *map(self._coordinate, tensor.coordinates)]
+                return ViewTensor(self.of(tensor.x), shape, coordinates)
+            case ReshapedTensor():
+                return reshaped(self.of(tensor.x), shape)
+            case Computed(application=MatrixProduct()):
+                a, b = tensor.application.inputs
+                if b not in self._varying:
+                    rows = reshaped(self.of(a), (self._steps * a.shape[0], a.shape[1]))
+                    return reshaped(MatrixProduct(rows, b).outputs[0], shape)
+        return None
+
+    def _coordinate(self, coordinate: Coordinate) -> Coordinate:
+        terms = tuple((axis + 1, factor) for axis, factor in coordinate.terms)
+        lookup = coordinate.lookup
+        if lookup is None:
+            return Coordinate(coordinate.const, terms)
+        axes = tuple(axis + 1 for axis in lookup.axes)
+        if lookup.tensor in self._varying:
+            return Coordinate(coordinate.const, terms, Lookup(self.of(lookup.tensor), (0, *axes)))
+        return Coordinate(coordinate.const, terms, Lookup(lookup.tensor, axes))
+
+
+@dataclass(frozen=True, eq=False)
+class _StepSum:
+    """A state to which each step adds terms, and the row that holds the state."""
+
+    array: Carried
+    row: StepRow
+    #: The terms, each with the tensors that the steps store for it.
+    terms: list[tuple[Tensor, list[Tensor]]]
+
+    @property
+    def initial(self) -> Tensor:
+        for first, x in self.array.initial:
+            if first <= self.row.start < first + x.shape[0]:
+                row = rows_of(x, self.row.start - first, 1)
+                return transposed(row, list(range(1, row.ndim)))
+        raise ValueError("a state has no value before the first step")
+
+
+@dataclass
+class StepSums:
+    """The sums in a loop, and the rows and arrays of the loop without these sums."""
+
+    steps: int
+    rows: list[StepRow]
+    carried: list[Carried]
+    most_bytes: int  #: Maximum number of bytes that all steps together may store for one term of a sum.
+    _sums: dict[Carried, _StepSum] = field(default_factory=dict)
+    #: Maps an operand of a sum to the array to which all steps write it, and to the row that the first step writes.
+    _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._arrays = list(self.carried)
+        results = [value for array in self.carried for _, value in array.written]
+        found = varying(results, self.rows)
+        uses: dict[Tensor, int] = {}
+        for used in [*results, *(x for tensor in ordered(results) for x in operands_of(tensor))]:
+            uses[used] = uses.get(used, 0) + 1
+        for array in self.carried:
+            total = self._sum(array, found)
+            if total is not None and uses[total.row] == uses[array.written[0][1]] == 1:
+                self._sums[array] = total
+        self.carried = [array for array in self.carried if array not in self._sums]
+        self.rows = [row for row in self.rows if row.source not in self._sums]
+        for total in self._sums.values():
+            for operand in (x for _, operands in total.terms for x in operands):
+                self._store(operand)
+
+    def outputs(self, outputs: Iterable[Tensor]) -> list[Tensor]:
+        """Return the arrays of the whole loop, given the arrays of the loop without its sums."""
+        computed = dict(zip(self.carried, outputs, strict=True))
+        whole: list[Tensor] = []
+        for array in self._arrays:
+            total = self._sums.get(array)
+            whole.append(computed[array] if total is None else self._states(total, computed))
+        return whole
+
+    def _sum(self, array: Carried, varying: Collection[Tensor]) -> _StepSum | None:
+        """Return the sum held by an array with two alternating rows; None if the array holds another state."""
+        own = [row for row in self.rows if row.source is array]
+        if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
+            return None
+        (row,), ((start, value),) = own, array.written
+        if start != row.start + 1 or not isinstance(value, Mapped) or value.inputs.count(row) != 1:
+            return None
+        names = [(scalar.name, len(slots)) for scalar, slots in value.program.steps]
+        terms = [x for x in value.inputs if x is not row]
+        if names != [("Add", len(value.inputs))] or any(x.dtype != row.dtype for x in terms):
+            return None
+        if any(isinstance(term, Folded) and term.fold != "Add" for term in terms):
+            return None
+        if any(x not in varying for term in terms if is_product(term) for x in operands_of(term)):
+            return None
+        total = _StepSum(array, row, [(term, _operands(term)) for term in terms])
+        sizes = [self.steps * x.nbytes for _, operands in total.terms for x in operands]
+        return total if max(sizes) <= self.most_bytes else None
+
+    def _store(self, operand: Tensor) -> None:
+        """Make all steps write an operand to an array, unless the operand is already a row of an array."""
+        if operand in self._stored or (isinstance(operand, StepRow) and isinstance(operand.source, Tensor)):
+            return
+        for array in self.carried:
+            for start, value in array.written:
+                if value is operand and len(array.written) == 1 and start + self.steps <= array.length:
+                    self._stored[operand] = array, start
+                    return
+        array = Carried(self.steps, operand.shape, operand.dtype, written=[(0, operand)])
+        self.carried.append(array)
+        self._stored[operand] = array, 0
+
+    def _states(self, total: _StepSum, computed: Mapping[Carried, Tensor]) -> Tensor:
+        """Return the two rows of a sum's array, which hold the last two states."""
+        rows = {}
+        for count in (self.steps - 1, self.steps):
+            state = total.initial
+            for term, operands in total.terms if count else ():
+                stored = [self._stacked(x, count, computed) for x in operands]
+                state = applied("Add", state.dtype, state, broadcast(_added_up(term, stored), state.shape))
+            rows[(total.row.start + count) % 2] = transposed(state, [None, *range(state.ndim)])
+        return joined([rows[0], rows[1]], 0)
+
+    def _stacked(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
+        if operand in self._stored:
+            array, start = self._stored[operand]
+            return rows_of(computed[array], start, count)
+        assert isinstance(operand, StepRow)
+        return operand.stacked(count)
+
+
+def _operands(term: Tensor) -> list[Tensor]:
+    """Return the tensors to store for a term: the term itself, its summed elements, or the operands of a product."""
+    if is_product(term):
+        a, b = operands_of(term)  # both get their terms along the first axis
+        return [transposed(a, [1, 0]), b]
+    return [term.x] if isinstance(term, Folded) else [term]
+
+
+def _added_up(term: Tensor, stored: Sequence[Tensor]) -> Tensor:
+    """Return the sum of a term over several steps, given the tensors that these steps stored."""
+    if len(stored) == 2:
+        a, b = (reshaped(x, (x.shape[0] * x.shape[1], x.shape[2])) for x in stored)
+        return MatrixProduct(transposed(a, [1, 0]), b).outputs[0]
+    if isinstance(term, Folded):
+        axes = [0, *(axis + 1 for axis in term.axes)]
+        return folded("Add", stored[0], axes, term.dtype, term.acc_dtype)
+    return folded("Add", stored[0], [0], term.dtype, "float32" if term.dtype == "float16" else term.dtype)

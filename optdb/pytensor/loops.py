@@ -12,8 +12,7 @@ from pytensor.scan.op import Scan
 
 from optdb.device.expressions import broadcast, folded, joined, reshaped, rows_of, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.hoisting import iterated
-from optdb.device.iterations import Carried, Iteration, StepRow, varying
+from optdb.device.iterations import Carried, Iteration, StepRow, iterated, varying
 from optdb.device.tensors import Constant, Coordinate, Tensor
 from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, tensors_of

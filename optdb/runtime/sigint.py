@@ -57,7 +57,7 @@ def _repeated(call: Callable[[], object], times: int) -> int:
     holder = _state.holder
     for left in reversed(range(times)):
         call()
-        if holder is not None and holder.has_come:
+        if holder is not None and holder.came is not None:
             return left
     return 0
 
@@ -73,12 +73,8 @@ class _Holder:
 
     def __init__(self) -> None:
         self._usual: Any = None
-        self._came: tuple[int, FrameType | None] | None = None
-
-    @property
-    def has_come(self) -> bool:
-        """Whether a SIGINT is waiting to be handled."""
-        return self._came is not None
+        #: The SIGINT that is waiting to be handled.
+        self.came: tuple[int, FrameType | None] | None = None
 
     def hold(self) -> None:
         """Replace the handler if this is the main thread."""
@@ -93,15 +89,15 @@ class _Holder:
         if self._usual is None:
             return
         _signal.signal(_SIGINT, self._usual)
-        if self._came is None:
+        if self.came is None:
             return
         if callable(self._usual):
-            self._usual(*self._came)
+            self._usual(*self.came)
         elif self._usual == signal.SIG_DFL:
             os.kill(os.getpid(), _SIGINT)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came = number, frame
+        self.came = number, frame
 
 
 class _OfThread(threading.local):

@@ -221,11 +221,9 @@ class RunAhead:
         if self._marker is not None:
             self._marker.wait()
         now = time.perf_counter()
-        self._stride = _next_stride(self._stride, now - self._marked_at)
+        seconds = now - self._marked_at
+        if seconds < STRIDE_S / 2:
+            self._stride *= 2
+        elif seconds > STRIDE_S:
+            self._stride = max(1, self._stride // 2)
         self._steps, self._marker, self._marked_at = 0, marker, now
-
-
-def _next_stride(stride: int, seconds: float) -> int:
-    if seconds < STRIDE_S / 2:
-        return 2 * stride
-    return max(1, stride // 2) if seconds > STRIDE_S else stride

@@ -14,8 +14,7 @@ from optdb.device.functions.paired_buffers import PairedBuffer, finish
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.device.functions.steps import FunctionMemory
 from optdb.device.plans import Node
-from optdb.device.schedule.stored import Stored
-from optdb.device.tensors import Tensor
+from optdb.device.tensors import Stored, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 

@@ -27,8 +27,7 @@ from optdb.device.functions.traced_call import TracedCall
 from optdb.device.plans import Node, PlanOptions
 from optdb.device.schedule.schedule_nodes import work_of
 from optdb.device.schedule.scheduler import Schedule
-from optdb.device.schedule.stored import Stored
-from optdb.device.tensors import ArgumentTensor, Constant, Tensor
+from optdb.device.tensors import ArgumentTensor, Constant, Stored, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 

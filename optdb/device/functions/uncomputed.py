@@ -14,8 +14,7 @@ from optdb.device.functions.steps import FunctionMemory, compiled_steps
 from optdb.device.functions.tracer import Retrace
 from optdb.device.plans import LinkedFunction, Node, ValueId
 from optdb.device.schedule.scheduler import Schedule
-from optdb.device.schedule.stored import Stored
-from optdb.device.tensors import ArgumentTensor, Constant, Tensor
+from optdb.device.tensors import ArgumentTensor, Constant, Stored, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context

@@ -92,14 +92,6 @@ class PlannedMachine:
             for (shapes, _), entry in self._cache.items()
         ]
 
-    def merge_at_once(self) -> None:
-        """Let plans merge small launches in their first run, even before that pays off."""
-        self.linked.merges_at_once = True
-
-    def repeat_commands(self) -> None:
-        """Let a call with unchanged inputs only enqueue the last call's commands."""
-        self.linked.repeats_commands = True
-
     @property
     def last_recording(self) -> Recording | None:
         entry = next(reversed(self._cache.values()), None)
@@ -376,8 +368,8 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # Inputs that were copied for this call have other buffers in the next call.
-        if copied or not path.can_restart:
+        # Inputs copied for this call have other buffers in the next call; and a guard that fails needs intact inputs.
+        if copied or any(index > path.final for index, _ in path.guards):
             return
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)
         if len(self._cache) > PLAN_CACHE_SIZE:

@@ -36,11 +36,6 @@ class Path:
     def inputs_of(self, node: Node) -> Sequence[ValueId]:
         return self._branches.used(node, self.rounds[-1].state)
 
-    @property
-    def can_restart(self) -> bool:
-        """Whether the function's inputs are still intact at every guard."""
-        return all(index <= self.final for index, _ in self.guards)
-
 
 @dataclass(eq=False)
 class Round:

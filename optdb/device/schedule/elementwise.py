@@ -15,18 +15,21 @@ from optdb.device.expressions import broadcast
 from optdb.device.iterations import Iterated
 from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, unrolls
 from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step, ordered_steps
-from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
 from optdb.device.tensors import (
     Computed,
     Coordinate,
     Folded,
     Joined,
     Replaced,
+    Replacements,
     ReshapedTensor,
     Scanned,
     ScatterSet,
+    Stored,
     Tensor,
     ViewTensor,
+    c_strides,
+    resolve,
 )
 from optdb.runtime.context import Context
 

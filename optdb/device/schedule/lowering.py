@@ -13,7 +13,6 @@ import numpy as np
 
 from optdb.codegen.loops.body import Index, Load, LoopBody, Operand, RowProduct
 from optdb.codegen.scalars.program import Number, Scalar
-from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
 from optdb.device.tensors import (
     SHORT,
     Constant,
@@ -24,11 +23,15 @@ from optdb.device.tensors import (
     Mapped,
     MatrixVector,
     Replaced,
+    Replacements,
     ReshapedTensor,
     Scanned,
+    Stored,
     Stripe,
     Tensor,
     ViewTensor,
+    c_strides,
+    resolve,
 )
 
 #: Maximum number of elements in an unrolled fold.

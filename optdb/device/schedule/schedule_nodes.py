@@ -14,8 +14,7 @@ from optdb.codegen.loops.targets import ColumnSum, Target
 from optdb.codegen.operation import Operation
 from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
-from optdb.device.schedule.stored import Stored
-from optdb.device.tensors import Tensor
+from optdb.device.tensors import Stored, Tensor
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
 

@@ -26,7 +26,6 @@ from optdb.device.iterations import Carried, Iterated, Iteration
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of, positions
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, unrolls
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
-from optdb.device.schedule.stored import Stored, c_strides, resolve
 from optdb.device.tensors import (
     Application,
     ArgumentTensor,
@@ -39,7 +38,10 @@ from optdb.device.tensors import (
     Scanned,
     ScatterSet,
     ScatterSum,
+    Stored,
     Tensor,
+    c_strides,
+    resolve,
     spec_of,
 )
 from optdb.numpy_types import HostArray

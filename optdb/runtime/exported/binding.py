@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import span, to_host
-from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
+from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, check_device_memory, liveness
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import TABLES, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
@@ -174,8 +174,9 @@ class Bound:
         self._results: list[_Output] = [
             self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
         ]
-        live = self._liveness(commands)
-        # Check the limits before buffer assignment, which is slow for many `Memory` objects.
+        live = liveness([CommandGroup(commands)], self._result_memories())
+        live = replace(live, own_buffer=live.own_buffer | self._own_buffer)
+        # Check the limits before buffer assignment, which takes long if there are many `Memory` objects.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "values computed in a call")
         self._check_work(commands)
@@ -398,10 +399,6 @@ class Bound:
     def _result_memories(self) -> list[Memory]:
         slots = (result.memory for result in self._trace.results if isinstance(result, ArrayResult))
         return [self._memories[slot] for slot in slots if slot is not None]
-
-    def _liveness(self, commands: CommandList) -> Liveness:
-        live = liveness([CommandGroup(commands)], self._result_memories())
-        return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
     def _bind(self, command: Command, saved: Command) -> None:
         match command, saved:

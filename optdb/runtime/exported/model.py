@@ -49,7 +49,7 @@ class LoadedMethod:
         names = [argument.name or f"argument {i}" for i, argument in enumerate(self.signature.arguments)]
         #: The traces, each with its `GuardSet`.
         self._traces = [(trace, trace.rules(names)) for trace in self._suitable(spec)]
-        deciders = frozenset().union(*(trace.deciding(rules) for trace, rules in self._traces))
+        deciders = frozenset().union(*(rules.arguments_behind(trace.deciding_sizes()) for trace, rules in self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
