@@ -258,10 +258,6 @@ class EnqueueAllReduce(Transfer):
     round: ExchangeRound
 
     @property
-    def nbytes(self) -> int:
-        return 0
-
-    @property
     def repeated_call(self) -> PreparedCall | None:
         """The call to C code; None if Python computes the results. The library may load after the plan is made."""
         return self.round.call

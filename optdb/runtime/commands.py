@@ -177,8 +177,8 @@ class Transfer(Record):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes transferred."""
-        raise NotImplementedError
+        """Number of bytes transferred; 0 for commands that only order others."""
+        return 0
 
     @property
     def repeated_call(self) -> PreparedCall | None:

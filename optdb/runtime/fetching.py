@@ -14,7 +14,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.commands import EnqueueDownload, Transfer
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue, listening
-from optdb.runtime.driver_batches import DriverCalls, PreparedCall, driver_calls
+from optdb.runtime.driver_batches import DriverCalls, PreparedCall
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 from optdb.runtime.scripts import Script
@@ -60,22 +60,11 @@ class EnqueueFetch(Transfer):
 
 
 @dataclass(eq=False, slots=True)
-class _WithoutBuffers(Transfer):
-    """Base class of commands that transfer no bytes."""
-
-    _fields: ClassVar = ()
-
-    @property
-    def nbytes(self) -> int:
-        """0, since no bytes are transferred."""
-        return 0
-
-
-@dataclass(eq=False, slots=True)
-class StartQueue(_WithoutBuffers):
-    """A flush, which makes the device start the commands in its queue."""
+class StartQueue(Transfer):
+    """A flush: the device starts the commands in its queue."""
 
     kind: ClassVar[str] = "flush"
+    _fields: ClassVar = ()
 
     def prepared_call(self, calls: DriverCalls) -> PreparedCall:
         return calls.flush(self.queue)
@@ -85,10 +74,11 @@ class StartQueue(_WithoutBuffers):
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueMark(_WithoutBuffers):
-    """A marker for the queue's earlier commands; it has an event only if it has a prepared call."""
+class EnqueueMark(Transfer):
+    """A marker with an event for the queue's earlier commands; without a prepared call, there is no event."""
 
     kind: ClassVar[str] = "mark"
+    _fields: ClassVar = ()
 
     event: EventHandle
 
@@ -109,9 +99,9 @@ class HostMirror:
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
-        #: The prepared call, and the buffer and offset that it reads.
-        self._call: tuple[PreparedCall | None, Any, int] = None, None, 0
         self._event = EventHandle()
+        #: The copy of the last array; it keeps the buffer alive, so that the buffer's handle is not reused.
+        self._copy: EnqueueFetch | None = None
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
         """Return whether the vector has a dtype and a number of elements."""
@@ -136,11 +126,8 @@ class HostMirror:
     def _prepared(self, array: Array) -> cl.Event | None:
         if listening() is not None:
             return None
-        call, buffer, offset = self._call
-        if buffer is not array.base_data or offset != array.offset:
-            calls = driver_calls()
-            ends = array.base_data, array.offset, self.values, self._event.address
-            call = None if calls is None else calls.fetch(array.queue, *ends)
-            # Keep the buffer alive, so that its handle is not reused.
-            self._call = call, array.base_data, array.offset
-        return None if call is None or call() else self._event.take()
+        copy = self._copy
+        if copy is None or copy.source is not array.base_data or copy.offset != array.offset:
+            copy = EnqueueFetch(array.queue, self.values, self._event, array.base_data, array.offset).prepare()
+            self._copy = copy
+        return None if copy.call is None or copy.call() else self._event.take()

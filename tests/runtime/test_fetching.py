@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.runtime import fetching
+from optdb.runtime import commands
 from optdb.runtime.arrays import empty, from_host
 from optdb.runtime.dispatch import listened
 from optdb.runtime.fetching import HostMirror
@@ -23,7 +23,7 @@ def fetched(mirror, array):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_of_several_arrays(dtype, prepared, monkeypatch):
     if not prepared:
-        monkeypatch.setattr(fetching, "driver_calls", lambda: None)
+        monkeypatch.setattr(commands, "driver_calls", lambda: None)
     context = runtime_context()
     values = [np.random.default_rng(seed).normal(size=9).astype(dtype) for seed in range(2)]
     arrays, mirror = [from_host(context, each) for each in values], HostMirror(context, np.dtype(dtype), 9)
