@@ -1,6 +1,6 @@
 /* The kernels for matrix products on a CPU, see cpu.py. */
 
-/* Pack panels of rows or columns term by term; TURN transposes a square of numbers. */
+/* Pack panels of rows or columns term by term. */
 OUTLINED_KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *w)
 {
     const ga_ssize length = s.s0, k = s.s1, step = s.s5, k_step = s.s6;
@@ -15,12 +15,7 @@ OUTLINED_KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *w)
         return;
     }
     ga_ssize l = 0;
-    if (there == WIDTH && k_step == 1)
-        for (; l + SIDE <= k; l += SIDE)
-            for (int r0 = 0; r0 < WIDTH; r0 += SIDE) {
-TURN
-            }
-    else if (there == WIDTH)  /* a few terms at a time, which share cache lines */
+    if (there == WIDTH)  /* a few terms at a time, which share cache lines */
         for (; l + 16 <= k; l += 16)
             for (int r = 0; r < WIDTH; ++r)
                 for (int c = 0; c < 16; ++c)

@@ -8,7 +8,6 @@ there are too few columns. Large matrices are split along all three lengths.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 
 from optdb.codegen.gemm.blocks import ItemBlock
@@ -16,7 +15,7 @@ from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, pro
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import body, filled, functions, load_w, work_dtype
+from optdb.codegen.source import body, filled, functions, load_w
 from optdb.runtime.sizes import starts
 
 #: Block size along the terms; a panel of `TERMS` rows stays in a core's cache.
@@ -39,32 +38,7 @@ _CODE = functions("gemm/cpu.cl")
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that packs a matrix into panels of `width` rows or columns."""
-    side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
-    words = {"PACK": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
-    return product_kernel(filled(_CODE["PACK"], TURN=_transposed_square(side, width, dtype)), dtype, **words)
-
-
-@functools.cache
-def _transposed_square(side: int, width: int, dtype: str) -> str:
-    """Return code that transposes a square of numbers in registers, by interleaving its halves log2(side) times."""
-    if side == 1:
-        return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
-    vector = f"{C_TYPES[work_dtype(dtype)]}{side}"
-    if load_w(dtype):
-        load = f"vload_half{side}(0, (GLOBAL_MEM const half *)(x + (r0 + {{}}) * step + l))"
-    else:
-        load = f"vload{side}(0, x + (r0 + {{}}) * step + l)"
-    lines = [f"{vector} v0_{r} = {load.format(r)};" for r in range(side)]
-    rounds = side.bit_length() - 1
-    for round_ in range(rounds):
-        for r in range(side // 2):
-            lower, opposite = f"v{round_}_{r}", f"v{round_}_{r + side // 2}"
-            for part, to in enumerate((2 * r, 2 * r + 1)):
-                lanes = range(part * side // 2, (part + 1) * side // 2)
-                dealt = ", ".join(f"{x}.s{lane:X}" for lane in lanes for x in (lower, opposite))
-                lines.append(f"{vector} v{round_ + 1}_{to} = ({vector})({dealt});")
-    lines += [f"vstore{side}(v{rounds}_{c}, 0, w + (l + {c}) * {width} + r0);" for c in range(side)]
-    return "\n".join(lines)
+    return product_kernel(_CODE["PACK"], dtype, PACK=f"matmul_pack_{width}", WIDTH=width)
 
 
 def block_kernel(dtype: str, block: ItemBlock) -> Kernel:

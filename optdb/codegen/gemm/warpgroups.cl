@@ -68,7 +68,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
                 multiply_pieces(memory, acc[q],
                                 side * STAGE_WORDS + step * (8 * ROWS) + (group * ROW_BLOCKS + q) * 256,
                                 side * STAGE_WORDS + ROWS * DEPTH + step * (8 * COLS));
-        commit_products();
         /* The previous stage can be overwritten once all items have finished it. */
         await_earlier_products();
         barrier(CLK_LOCAL_MEM_FENCE);

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from optdb.codegen.gemm.tensor_kernels import (
 )
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import body, filled, functions, type_words
+from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
@@ -49,24 +49,17 @@ _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
 _SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
-class _Multiplied(NamedTuple):
-    """How an arithmetic multiplies, stores and packs numbers."""
-
-    #: Number of terms per instruction, their type, and the instruction's scale and transposition operands.
-    terms: int
-    type: str
-    factors: str
-    #: OpenCL C expressions: the bits of a number; the type and the value of two neighbours in the result.
-    bits: str
-    pair: str
-    pair_of_sums: str
-
-
-_MULTIPLIED: dict[Arithmetic, _Multiplied] = {
-    "tf32": _Multiplied(8, "tf32", "1, 1, 1", "as_uint(x[e * step])", "float2", "(float2)(u, v)"),
-    "float16": _Multiplied(
-        16, "f16", "1, 1, 1, 0, 0", "x[e * step].bits", "ushort2", "(ushort2)(STORE(u).bits, STORE(v).bits)"
-    ),
+#: Placeholders of an arithmetic: the end of the instruction's name, its scale and transposition operands, the bits of a
+#: number, and the type and the value of two neighbours in the result.
+_WORDS: dict[Arithmetic, dict[str, str]] = {
+    "tf32": {
+        **{"TYPES": "k8.f32.tf32.tf32", "FACTORS": "1, 1, 1", "BITS": "as_uint(x[e * step])"},
+        **{"PAIR": "float2", "PAIR_OF_SUMS": "(float2)(u, v)"},
+    },
+    "float16": {
+        **{"TYPES": "k16.f32.f16.f16", "FACTORS": "1, 1, 1, 0, 0", "BITS": "x[e * step].bits"},
+        **{"PAIR": "ushort2", "PAIR_OF_SUMS": "(ushort2)(ga_float2half(u).bits, ga_float2half(v).bits)"},
+    },
 }
 
 
@@ -178,11 +171,11 @@ def kernels(context: Context, arithmetic: Arithmetic) -> list[Kernel]:
 
 def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     """Return the kernel that packs a matrix."""
-    code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
+    code = functions("gemm/warpgroups.cl")
     rounding = body(code["round_to_tf32"]) if arithmetic == "tf32" else ""
     words = {
         **{"PACK": f"matmul_packed_{arithmetic}", "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
-        **{"PIECE": terms_of(arithmetic, _PIECE), "BITS": kind.bits, "ROUNDING": ROUNDING},
+        **{"PIECE": terms_of(arithmetic, _PIECE), "ROUNDING": ROUNDING, **_WORDS[arithmetic]},
     }
     return product_kernel(filled(code["PACK"], ROUND_WORDS=rounding), dtype_of(arithmetic), **words)
 
@@ -192,7 +185,7 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
 
     `instructions` selects the device's instructions, or functions that emulate them slowly.
     """
-    code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
+    code = functions("gemm/warpgroups.cl")
     text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
     if instructions == "emulated":
         text = functions("gemm/tensor_cores_emulated.cl")["half_of"] + text
@@ -203,10 +196,10 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
         "product_of_words": f"product_{dtype_of(arithmetic)}",
         **{**block.words(), "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
         **{"TERMS": terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
-        **{"PAIR": kind.pair, "PAIR_OF_SUMS": filled(kind.pair_of_sums, **type_words(dtype_of(arithmetic)))},
-        "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}k{kind.terms}.f32.{kind.type}.{kind.type}",
+        **_WORDS[arithmetic],
+        "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}{_WORDS[arithmetic]['TYPES']}",
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
-        **{"CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)), "FACTORS": kind.factors},
+        "CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)),
         **{"SIGNALS": _SIGNALS[instructions], "SIGNAL_WORDS": _SIGNAL_WORDS[instructions]},
         **MEMORY_WORDS[instructions],
     }
@@ -222,51 +215,31 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
     return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
 
 
-class _Side(NamedTuple):
-    """A matrix or a batch of matrices, and its packed layout."""
+class _PackedSide(NamedTuple):
+    """A matrix or a batch of matrices after packing."""
 
-    letter: Literal["a", "b"]
-    #: Number of matrices, their rows (columns for the right matrix), and their terms.
-    matrices: int
-    rows: int
-    terms: int
-    #: Strides of matrices, rows and terms before packing.
+    #: The launch that packs, and the number of words that it writes.
+    packing: Launch
+    words: int
+    #: Strides of matrices, rows (columns for the right matrix) and terms, in elements.
     strides: tuple[int, int, int]
-    #: Number of rows per block, and of pieces per row.
-    block: int
-    pieces: int
-
-    @property
-    def padded(self) -> int:
-        """The number of rows, padded to whole blocks."""
-        return -(-self.rows // self.block) * self.block
-
-    @property
-    def words(self) -> int:
-        """The size of the packed matrices, in words."""
-        return self.matrices * self.padded * self.pieces * _PIECE
-
-    def packing(self, arithmetic: Arithmetic) -> Launch:
-        """Return the launch that packs the matrices."""
-        lines = self.matrices * self.padded
-        groups = -(-lines // (_PACKING // _PIECES)) * -(-self.pieces // _PIECES)
-        sizes = pack(self.rows, self.terms, *self.strides, self.padded, self.pieces, self.block, lines)
-        arrays = self.letter + self.letter.upper()
-        return Launch(f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
-
-    def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
-        """Return the strides of packed matrices, rows and terms, in words; both lengths are padded to whole blocks."""
-        row = self.pieces * _PIECE
-        matrix = self.padded * row if self.strides[0] else 0
-        return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)
 
 
-def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> tuple[_Side, _Side]:
-    p = problem
+def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> list[_PackedSide]:
+    """Return both packed matrices, whose rows and terms are padded to whole blocks."""
+    p, sides = problem, []
     pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
-    of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))
-    left = _Side("a", of_a, p.m, p.k, p.a, block.rows, pieces)
-    return left, _Side("b", of_b, p.n, p.k, (p.b[0], p.b[2], p.b[1]), block.cols, pieces)
+    right = p.b[0], p.b[2], p.b[1]
+    for letter, rows, strides, length in (("a", p.m, p.a, block.rows), ("b", p.n, right, block.cols)):
+        padded = -(-rows // length) * length
+        lines, row = (p.batch if strides[0] else 1) * padded, pieces * _PIECE
+        groups = -(-lines // (_PACKING // _PIECES)) * -(-pieces // _PIECES)
+        sizes = pack(rows, p.k, *strides, padded, pieces, length, lines)
+        arrays = letter + letter.upper()
+        packing = Launch(f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
+        packed_strides = padded * row if strides[0] else 0, row, length * _PIECE // terms_of(arithmetic, _PIECE)
+        sides.append(_PackedSide(packing, lines * row, packed_strides))
+    return sides
 
 
 def packed_bytes(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> int:
@@ -276,12 +249,10 @@ def packed_bytes(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -
 
 def plan(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> GemmPlan:
     """Return the launches that compute a product: two that pack the matrices, and one that multiplies."""
-    sides = _sides(problem, arithmetic, block)
-    packing = [side.packing(arithmetic) for side in sides]
-    a, (b_matrix, b_col, b_term) = (side.packed_strides(arithmetic) for side in sides)
-    packed = replace(problem, a=a, b=(b_matrix, b_term, b_col))
+    left, right = _sides(problem, arithmetic, block)
+    b_matrix, b_col, b_term = right.strides
+    packed = replace(problem, a=left.strides, b=(b_matrix, b_term, b_col))
     terms = terms_of(arithmetic, block.depth)
     (multiply,) = by_tiles(packed, _kernel_name(block, arithmetic), block, 1, terms).launches
-    return GemmPlan(
-        [*packing, replace(multiply, arrays="AByz")], copies={side.letter.upper(): side.words for side in sides}
-    )
+    launches = [left.packing, right.packing, replace(multiply, arrays="AByz")]
+    return GemmPlan(launches, copies={"A": left.words, "B": right.words})

@@ -38,10 +38,6 @@ static void begin_products()
 {
 }
 
-static void commit_products()
-{
-}
-
 static void await_earlier_products()
 {
 }

@@ -36,14 +36,10 @@ static void begin_products()
     asm volatile("//@ wgmma.fence.sync.aligned;" : : : "memory");
 }
 
-static void commit_products()
-{
-    asm volatile("//@ wgmma.commit_group.sync.aligned;" : : : "memory");
-}
-
-/* Wait for all products except those committed last. */
+/* Commit products, and wait for all others. */
 static void await_earlier_products()
 {
+    asm volatile("//@ wgmma.commit_group.sync.aligned;" : : : "memory");
     asm volatile("//@ wgmma.wait_group.sync.aligned 1;" : : : "memory");
 }
 
