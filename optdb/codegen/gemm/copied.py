@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
@@ -60,20 +60,11 @@ class CopiedBlock(GroupTile):
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
-class _Cost(NamedTuple):
-    """The cost of tiles of one shape on a compute unit."""
-
-    #: Fixed time per tile, and time per term if a unit has only one tile, in seconds.
-    overhead: float
-    latency: float
-    #: Operations per second on a busy unit.
-    rate: float
-
-
-#: Tiles for products that have few terms, or that do not keep the units busy with the tile above.
+#: Tiles for products that have few terms, or that do not keep the units busy with the tile above. Each has a fixed time
+#: per tile, a time per term if a unit has only one tile, both in seconds, and operations per second on a busy unit.
 SMALLER = {
-    CopiedBlock(64, 64, 16, 4, 4, 8): _Cost(0.86e-6, 37e-9, 0.335e12),
-    CopiedBlock(32, 32, 32, 3, 4, 4): _Cost(0.32e-6, 23e-9, 0.285e12),
+    CopiedBlock(64, 64, 16, 4, 4, 8): (0.86e-6, 37e-9, 0.335e12),
+    CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.285e12),
 }
 #: Products with at most this many terms always use smaller tiles. The fixed time of a large tile is 2 us.
 _FEW_TERMS = 128
@@ -172,9 +163,8 @@ def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
         return None
 
     def seconds(block: CopiedBlock) -> float:
-        cost, tiles = SMALLER[block], -(-problem.tiles(block) // units)
-        busy = tiles * 2 * block.rows * block.cols / cost.rate
-        return tiles * cost.overhead + p.k * max(cost.latency, busy)
+        (overhead, latency, rate), tiles = SMALLER[block], -(-problem.tiles(block) // units)
+        return tiles * overhead + p.k * max(latency, tiles * 2 * block.rows * block.cols / rate)
 
     return min(SMALLER, key=seconds)
 

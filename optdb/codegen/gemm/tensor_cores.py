@@ -38,14 +38,11 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: Maps the class of products, and whether numbers are split into two, to the block. Measured on NVIDIA H100 and H200.
+#: The block for each class of products. Measured on NVIDIA H100 and H200.
 _BLOCKS = {
-    ("square", False): TensorBlock(128, 128, 16, 3, 64, 64),
-    ("small", False): TensorBlock(64, 64, 32, 3, 32, 32),
-    ("tiny", False): TensorBlock(32, 32, 32, 3, 16, 16),
-    ("square", True): TensorBlock(64, 64, 32, 3, 32, 32),
-    ("small", True): TensorBlock(64, 64, 32, 3, 32, 32),
-    ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
+    "square": TensorBlock(128, 128, 16, 3, 64, 64),
+    "small": TensorBlock(64, 64, 32, 3, 32, 32),
+    "tiny": TensorBlock(32, 32, 32, 3, 16, 16),
 }
 
 #: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
@@ -80,7 +77,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         return []
     packed = _packed(context, request, arithmetic)
     if not _suits(context, request.problem):
-        return packed if warpgroups.packs_all(context) else []
+        return packed if context.options.packed_tiles == "all" else []
     return [*packed, *_tiled(context, request, arithmetic)]
 
 
@@ -95,7 +92,8 @@ def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[
     problem = request.problem
     if not warpgroups.suits(context, problem, arithmetic):
         return []
-    seconds = 0.0 if warpgroups.packs_all(context) else warpgroups.seconds(context, problem, arithmetic)
+    packs_all = context.options.packed_tiles == "all"
+    seconds = 0.0 if packs_all else warpgroups.seconds(context, problem, arithmetic)
     block, name = warpgroups.block_of(context), f"a product of packed matrices by {arithmetic}"
     needed = functools.partial(warpgroups.kernels, context, arithmetic)
     return [Choice(name, warpgroups.plan(problem, arithmetic, block), seconds, needed)]
@@ -104,13 +102,13 @@ def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[
 def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
     """Return a choice for each tile shape that fits the device."""
     problem, units = request.problem, context.profile.compute_units
-    rates = {_BLOCKS["square", False]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
+    rates = {_BLOCKS["square"]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic != "tf32" or name == "tiny":
         # The swizzle of float16 permutes eight pieces in each row.
-        name = "small" if name == "tiny" and arithmetic == "float16" else name
-        efforts = {_BLOCKS[name, arithmetic == "tf32x3"]: min(efforts.values(), default=math.inf)}
+        is_small = arithmetic == "tf32x3" or (arithmetic == "float16" and name == "tiny")
+        efforts = {_BLOCKS["small" if is_small else name]: min(efforts.values(), default=math.inf)}
 
     def kernels(block: TensorBlock) -> list[Kernel]:
         multiply = tensor_kernel(block, arithmetic, problem.along, context.options.instructions)

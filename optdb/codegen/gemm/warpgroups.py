@@ -122,14 +122,9 @@ def block_of(context: Context) -> PackedBlock:
     return BLOCK if shape is None else PackedBlock(*shape)
 
 
-def packs_all(context: Context) -> bool:
-    """Return whether a context's options request packed matrices wherever possible."""
-    return context.options.packed_tiles == "all"
-
-
 def is_possible(context: Context) -> bool:
     """Return whether a device can multiply packed matrices."""
-    profile, is_required = context.profile, packs_all(context)
+    profile, is_required = context.profile, context.options.packed_tiles == "all"
     return (profile.has_warpgroup_products or is_required) and block_of(context).local_bytes <= profile.most_local_bytes
 
 
@@ -137,7 +132,7 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
     """Return whether a device can compute a product with packed matrices, which would keep most compute units busy."""
     if arithmetic not in DEFAULTS:
         return False
-    if packs_all(context):
+    if context.options.packed_tiles == "all":
         return True
     profile, block = context.profile, block_of(context)
     most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
