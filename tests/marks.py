@@ -1,15 +1,19 @@
-"""The marks for slow tests: `slow_cases`, `thorough` and `thorough_cases`.
+"""The marks for slow tests: `slow_cases`, `thorough`, `thorough_cases` and `pairwise`.
 
 ``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids of
 several parameters or of a fixture; a value of a single parameter can also be marked itself, with ``pytest.param``.
 
 `thorough` is for tests that take several seconds and repeat what others test in more depth, such as another model. They
 are omitted if tests run only a fraction of their examples. ``thorough_cases`` names cases, like ``slow_cases``.
+
+`pairwise` is for tests with three parameters or more, each of which has each value with all values of the others. Quick
+runs omit every second case, so that each value of a parameter still occurs with each value of each other parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -31,6 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if missing and whole_files:
                 for item in cases:
                     item.stash[_WRONG] = f"{missing} are no cases of this test: correct its mark {by_cases}"
+    if whole_files:
+        for cases in _tests_with("pairwise", items):
+            _mark_odd(cases)
     if is_quick():
         kinds: dict[bool, list[pytest.Item]] = {True: [], False: []}
         for item in items:
@@ -67,6 +74,37 @@ def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str
                 found.add(case)
                 item.add_marker(meaning)
     return sorted(missing - found)
+
+
+def _mark_odd(cases: Sequence[pytest.Item]) -> None:
+    """Mark the cases as thorough whose parameters' numbers add up to an odd number."""
+    columns = _columns(cases)
+    odd = [case for place, case in enumerate(cases) if sum(column[place] for column in columns) % 2]
+    for item in odd:
+        item.add_marker("thorough")
+    if _pairs(cases) - _pairs([case for case in cases if case not in odd]):
+        for item in cases:
+            item.stash[_WRONG] = "half of its cases lack pairs of values: remove its mark pairwise"
+
+
+def _columns(cases: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
+    """Return, for each parameter, the number of its value in each case; parameters that change together are one."""
+    columns = set()
+    for name in cases[0].callspec.params:
+        numbers: dict[int, int] = {}
+        # All cases of a test share the objects that are a parameter's values.
+        values = [id(case.callspec.params[name]) for case in cases]
+        columns.add(tuple(numbers.setdefault(value, len(numbers)) for value in values))
+    return list(columns)
+
+
+def _pairs(cases: Iterable[pytest.Item]) -> set[tuple[str, int, str, int]]:
+    """Return the pairs of values of two parameters in the cases of a test."""
+    pairs = set()
+    for case in cases:
+        values = [(name, id(value)) for name, value in case.callspec.params.items()]
+        pairs.update((*one, *other) for one, other in itertools.combinations(values, 2))
+    return pairs
 
 
 def _collects_whole_files(config: pytest.Config) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
 from tests.processes import python
@@ -28,6 +31,20 @@ def test_more(number):
     pass
 """
 
+PAIRWISE = """
+import pytest
+
+@pytest.fixture(params=["cpu", "gpu"])
+def kind(request):
+    return request.param
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("dtype, size", [("int8", 1), ("float32", 4), ("float64", 8)])
+@pytest.mark.parametrize("name", ["Add", "Mul"])
+def test_grid(kind, dtype, size, name):
+    print(f"case {kind} {dtype} {name}")
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -35,11 +52,11 @@ def run(tmp_path):
     (tmp_path / "conftest.py").write_text(
         "from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup\n"
     )
-    marks = "".join(f"    {mark}:\n" for mark in ("slow", "slow_cases", "thorough", "thorough_cases"))
+    marks = "".join(f"    {mark}:\n" for mark in ("slow", "slow_cases", "thorough", "thorough_cases", "pairwise"))
     (tmp_path / "pytest.ini").write_text(f'[pytest]\naddopts = -m "not slow"\nmarkers =\n{marks}')
 
-    def run(*arguments, more="", effort=""):
-        (tmp_path / "test_some.py").write_text(TESTS.format(more=more))
+    def run(*arguments, more="", effort="", tests=TESTS):
+        (tmp_path / "test_some.py").write_text(tests.replace("{more}", more))
         env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPTDB_TESTS": effort}
         done = python("-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments, env=env, cwd=tmp_path)
         return done.returncode, done.stdout + done.stderr
@@ -67,3 +84,26 @@ def test_thorough_ones_are_left_out_where_few_are_to_run(run):
     _, output = run("-m", "", effort="quick")
     assert "6 passed, 2 deselected" in output
     assert "test_deeply" not in output and "test_more[1]" not in output and "test_more[2]" in output
+
+
+def test_half_of_the_cases_have_all_pairs(run):
+    _, output = run("-s", effort="quick", tests=PAIRWISE)
+    assert "6 passed, 6 deselected" in output
+    cases = [line.split() for line in re.findall(r"case (\w+ \w+ \w+)", output)]
+    assert len(cases) == 6
+    for one, other in itertools.combinations(range(3), 2):
+        assert len({(case[one], case[other]) for case in cases}) == [2, 3, 2][one] * [2, 3, 2][other]
+    _, output = run(tests=PAIRWISE)
+    assert "12 passed" in output
+
+
+def test_a_case_that_is_asked_for_runs(run):
+    for case in ("cpu-Add-int8-1", "gpu-Add-int8-1"):
+        status, output = run(f"test_some.py::test_grid[{case}]", effort="quick", tests=PAIRWISE)
+        assert status == 0 and "1 passed" in output
+
+
+def test_a_grid_whose_half_lacks_pairs_fails(run):
+    two = PAIRWISE.replace('["Add", "Mul"]', '["Add"]')
+    status, output = run(effort="quick", tests=two)
+    assert status == 1 and "half of its cases lack pairs of values: remove its mark pairwise" in output

@@ -51,6 +51,7 @@ def test_all_settings(name, each_device_kind):
     check(*CASES[name], "float32")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", ["strided", "depthwise", "unshared"])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_floats(name, dtype, each_device_kind):

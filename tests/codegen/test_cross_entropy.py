@@ -36,6 +36,7 @@ def close(got, want, dtype):
     np.testing.assert_allclose(got, want.astype(dtype), rtol=16 * eps, atol=128 * eps)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7), (5, 130), (2, 1100)])
 def test_softmax_and_its_relatives(each_device_kind, dtype, shape):
@@ -63,6 +64,7 @@ def test_softmax_of_what_is_not_finite(each_device_kind):
     np.testing.assert_allclose(got, [[np.nan] * 3, [e / (1 + e), 0, 1 / (1 + e)], [0.5, 0.5, 0]], rtol=1e-6)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
 def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
@@ -112,6 +114,7 @@ def check_entropies(arrays, a, bias):
         np.testing.assert_allclose(got[~is_class], want[~is_class], rtol=rtol, atol=least)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("columns", [1, 3, 4, 12, 30, 1028, 2100, 2101])
 @pytest.mark.parametrize("rows", [1, 7])

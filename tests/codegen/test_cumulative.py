@@ -22,6 +22,7 @@ def cumulated(array, mode, axis):
     return result
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", ["add", "mul"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_axes_and_layouts(each_device_kind, dtype, mode):
@@ -35,6 +36,7 @@ def test_all_axes_and_layouts(each_device_kind, dtype, mode):
                 np.testing.assert_array_equal(got, numpys(value, axis, dtype=dtype))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float32", "int16", "float16"])
 @pytest.mark.parametrize("shape, axis", [((5000,), 0), ((2, 1025), 1), ((700, 3), 0), ((513, 2), None)])
 def test_long_rows(each_device_kind, dtype, shape, axis):

@@ -122,6 +122,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("shape", "others"), ROWS)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):

@@ -51,6 +51,7 @@ def patches(a, mode, sizes, steps):
     return seen.reshape(-1, np.prod(sizes))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
 def test_all_modes(mode, dtype, each_device_kind):

@@ -150,6 +150,7 @@ def test_ill_conditioned_matrices_have_small_backward_errors(kind, n):
     assert_factors(hilbert, compute(of_context(kind, Cholesky, array), array), True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("kind", ["cpu", "gpu", "narrow"])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("n", [1, 3, 7, 20, 64, 65, 130])

@@ -174,6 +174,7 @@ def test_what_devices_exchange(case, dtype, each_device_kind):
     )
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("case", ["per activation", "spatial", "every other axis", "no elements"])
 def test_use(case, dtype, each_device_kind):
@@ -210,6 +211,7 @@ def hostile(case, shape, axes):
 HOSTILE = ("large mean", "one outlier, first", "drift", "constant", "two far values")
 
 
+@pytest.mark.pairwise
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 @pytest.mark.parametrize(("shape", "axes"), [((6, 3, 9000), (0, 2)), ((150_001, 3), (0,))], ids=["rows", "columns"])

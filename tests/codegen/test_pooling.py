@@ -17,6 +17,7 @@ def of_case(operation, case, x, mode="max"):
     return operation(context(), ArraySpec.of(x), len(CASES[case][1]), mode, CASES[case][5])
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES)
 def test_of_any_layout(case, mode, each_device_kind):
@@ -66,6 +67,7 @@ def test_gradients_of_the_largest(case, each_device_kind):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=operation.__name__)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", MODES[1:])
 @pytest.mark.parametrize("case", [case for case in CASES if len(CASES[case][1]) == 2])
 def test_gradients_of_means(case, mode, each_device_kind):

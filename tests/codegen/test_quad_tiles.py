@@ -97,6 +97,7 @@ def test_products_up_to_twice_a_tile(context, kernels, b_order, z_order, batch, 
         assert reads_quads(context, kernels, a, b, y, z, beta, patch)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("z_order", [ROWS, COLUMNS])
 @pytest.mark.parametrize("b_order", [ROWS, COLUMNS])
 @pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 128, 64, 512), (2, 16, 36, 132), (3, 48, 32, 4), (1, 4, 4, 68)])

@@ -53,6 +53,7 @@ def test_any_axes_of_any_layout(data, name):
         check(name, value, array, None if axes is None else sorted(axes))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["Add", "Mul", "Maximum"])
 def test_dtypes(each_device_kind, dtype, name):
@@ -62,6 +63,7 @@ def test_dtypes(each_device_kind, dtype, name):
     check(name, value, device_array(value, [1, -1]), [1], "float64", "float64")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", ["OR", "AND", "XOR"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
 def test_bits(each_device_kind, name, dtype):
@@ -128,6 +130,7 @@ def gpu_context(compute_units=3):
     return made
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(
     "shape, axes",
     [((64, 3, 16, 16), [0, 2, 3]), ((7, 5, 7, 7), [0, 2, 3]), ((40, 9, 4), [0, 1]), ((9, 3, 4, 3, 8), [0, 2, 4])],
@@ -198,6 +201,7 @@ def test_no_part_is_empty(n, m, wanted):
     assert parts == 1 or part >= SMALLEST_PART // 2
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float64"])
 @pytest.mark.parametrize("axes", [None, [0], [1]])
 def test_products_that_leave_out_zeros(each_device_kind, dtype, axes):

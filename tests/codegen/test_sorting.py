@@ -33,6 +33,7 @@ def sort(array, axis, indices=False):
     return result
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rows_of_all_lengths(each_device_kind, dtype, length):
@@ -66,6 +67,7 @@ def test_an_axis_that_there_is_not_is_refused():
             sort(device_array(np.zeros((2, 3), "float32")), axis)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("k", [1, -1, 3, -3, 40, -200, 300, -300])
 def test_the_largest_and_the_smallest(each_device_kind, dtype, k):

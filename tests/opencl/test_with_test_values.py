@@ -58,6 +58,7 @@ def tested(request):
         return [x], outputs, [(s, (s.T * 2 + 1).T)]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("value", ["raise", "warn", "ignore"])
 @pytest.mark.parametrize("engine", [False, True], ids=["stock", "engine"])
 @pytest.mark.parametrize("way", ["lifted", "OPENCL", "simulator"])

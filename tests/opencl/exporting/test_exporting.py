@@ -103,6 +103,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
         same(there(floats(n, 3)), function(floats(n, 3)))
 
 
+@pytest.mark.pairwise
 @DEVICE_KINDS
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])

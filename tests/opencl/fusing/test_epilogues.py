@@ -137,6 +137,7 @@ def test_updates_are_written_over_the_present_values():
     np.testing.assert_allclose(w.get_value(), A[0] - 0.1 * A.sum(axis=0), rtol=1e-5)
 
 
+@pytest.mark.pairwise
 @pytest.mark.slow_cases("cpu-0-shape0", "cpu-None-shape0", "gpu-0-shape0", "gpu-None-shape0")
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 1)])
 @pytest.mark.parametrize("axis", [0, 1, None])

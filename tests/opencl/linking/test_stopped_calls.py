@@ -297,6 +297,7 @@ def test_a_number_on_the_host_is_kept():
     np.testing.assert_array_equal(count.get_value(), [1, 2, 2, 3])
 
 
+@pytest.mark.pairwise
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 @pytest.mark.parametrize("stride", [pytest.param(11, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])

@@ -110,6 +110,7 @@ def without_compiler():
         yield
 
 
+@pytest.mark.pairwise
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("way", ["mode", "simulator", "loop", "later"])
