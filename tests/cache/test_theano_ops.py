@@ -49,30 +49,55 @@ def hashed(op):
         return None
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
-def test_an_op_class(cls):
-    sets = parameter_sets(cls)
-    if cls.__name__ in OUT_OF_REACH:
-        pytest.skip(f"cannot be made without {OUT_OF_REACH[cls.__name__]}")
-    assert sets, "no parameters were found that its constructor takes"
-    names = [bool(kwargs.get("name")) for _, kwargs in sets]
-    stock = [cls(*args, **kwargs) for args, kwargs in sets]
-    stock_hashes = [hashed(op) for op in stock]
-    stock_states = [state(op, named) for op, named in zip(stock, names, strict=True)]
-    with optdb.cache.install():
-        cached = [cls(*args, **kwargs) for args, kwargs in sets]
-        again = [cls(*args, **kwargs) for args, kwargs in sets]
+class Stock:
+    """The ops that a class makes without the cache."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.sets = parameter_sets(cls)
+        assert self.sets, f"no parameters were found that the constructor of {cls} takes"
+        self.names = [bool(kwargs.get("name")) for _, kwargs in self.sets]
+        self.ops = self.made()
+        self.hashes = [hashed(op) for op in self.ops]
+        self.states = self.states_of(self.ops)
+
+    def made(self):
+        return [self.cls(*args, **kwargs) for args, kwargs in self.sets]
+
+    def states_of(self, ops):
+        return [state(op, named) for op, named in zip(ops, self.names, strict=True)]
+
+    def compare(self):
+        """Compare the ops with those that the class makes with the cache."""
+        cls, sets = self.cls, self.sets
+        cached, again = self.made(), self.made()
         for (i, one), (j, other) in itertools.product(enumerate(cached), repeat=2):
-            assert same(one, other) == same(stock[i], stock[j]), (sets[i], sets[j])
+            assert same(one, other) == same(self.ops[i], self.ops[j]), (cls, sets[i], sets[j])
             if one is other:
-                assert stock_states[i] == stock_states[j], (sets[i], sets[j])
-        assert [hashed(op) for op in cached] == stock_hashes
-        assert [hashed(op) for op in cached] == stock_hashes, "kept hashes"
-        assert [state(op, named) for op, named in zip(cached, names, strict=True)] == stock_states
+                assert self.states[i] == self.states[j], (cls, sets[i], sets[j])
+        assert [hashed(op) for op in cached] == self.hashes, cls
+        assert [hashed(op) for op in cached] == self.hashes, (cls, "kept hashes")
+        assert self.states_of(cached) == self.states, cls
         refused = {name for name, _ in optdb.cache.stats().uncached}
         if f"{cls.__module__}.{cls.__qualname__}" not in refused:
-            assert all(one is other for one, other in zip(cached, again, strict=True))
-    assert all(type(op) is cls for op in cached)
+            assert all(one is other for one, other in zip(cached, again, strict=True)), cls
+        assert all(type(op) is cls for op in cached), cls
+
+
+def _classes_of(module):
+    return [cls for cls in CLASSES if cls.__module__ == module]
+
+
+@pytest.mark.parametrize("module", sorted({cls.__module__ for cls in CLASSES}))
+def test_op_classes_of_a_module(module):
+    # The cache is installed once for a module: that takes longer than the ops of most classes.
+    stock = [Stock(cls) for cls in _classes_of(module) if cls.__name__ not in OUT_OF_REACH]
+    if not stock:
+        reasons = {OUT_OF_REACH[cls.__name__] for cls in _classes_of(module)}
+        pytest.skip(f"cannot be made without {', '.join(sorted(reasons))}")
+    with optdb.cache.install():
+        for one in stock:
+            one.compare()
 
 
 @pytest.mark.slow
