@@ -15,6 +15,7 @@ from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.linked import Node, ValueId
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledIteration, ScheduledOperation, Step
 from optdb.device.tensors import Stored
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
