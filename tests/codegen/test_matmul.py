@@ -28,7 +28,7 @@ STEPS = st.sampled_from([1, 1, 1, 2, -1])
 SMALL_TILES = {
     "square": GroupBlock(16, 16, 8, 4, 4),
     "small": GroupBlock(16, 16, 8, 2, 2),
-    "tiny": GroupBlock(16, 16, 16, 2, 4, 2),
+    "tiny": GroupBlock(16, 16, 16, 2, 2),
     "flat": GroupBlock(8, 16, 8, 2, 2),
     "narrow": GroupBlock(16, 8, 8, 2, 2),
 }
@@ -195,7 +195,6 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
 def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     monkeypatch.setattr(cpu, "PART", 10)
     monkeypatch.setattr(gpu, "PART", 10)
-    monkeypatch.setattr(gpu, "SPLIT_PART", 10)
     # As if there were many compute units, most of which one tile would leave idle.
     plans = []
 
@@ -329,9 +328,6 @@ def test_defaults_can_be_built():
         (lambda: GroupBlock(16, 16, 0, 4, 4), "powers of two"),
         (lambda: GroupBlock(64, 64, 32, 16, 16), "divides the number of items"),
         (lambda: GroupBlock(16, 16, 2, 1, 1), "equal parts"),
-        (lambda: GroupBlock(64, 64, 4, 16, 8, 8), "terms of a tile"),
-        (lambda: GroupBlock(16, 16, 64, 1, 1, 2), "a sum to add up"),
-        (lambda: GroupBlock(32, 32, 16, 4, 4, 4), "parts of all sums"),
         (lambda: ItemBlock(8, 20, 16), "vectors"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import gpu, launches, quad_tiles
+from optdb.codegen.gemm import launches, quad_tiles
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
@@ -135,7 +135,7 @@ def test_other_launches_are_not_halved(context):
 @pytest.mark.parametrize("terms", [256, 260, 1000])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_long_sums_have_parts(context, kernels, monkeypatch, b_order, terms, beta):
-    monkeypatch.setattr(gpu, "SPLIT_PART", 60)
+    monkeypatch.setattr(quad_tiles, "PART", 60)
     problem = Problem(1, 30, 36, terms, (0, terms, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
     plan = quad_tiles.plan
     assert len(plan(problem, 64, quad_tiles.TILE).launches) == 2

@@ -52,18 +52,15 @@ class GroupBlock(GroupTile):
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
-    #: Number of items that share the terms of each sum.
-    splits: int = 1
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        name = f"matmul_{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}"
-        return name if self.splits == 1 else f"{name}_by_{self.splits}"
+        return f"matmul_{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}"
 
     @property
     def items(self) -> int:
-        return (self.rows // self.item_rows) * (self.cols // self.item_cols) * self.splits
+        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def local_bytes(self, dtype: str) -> int:
         """Return the local memory, in bytes, that a group needs for two tiles of each matrix."""
@@ -75,12 +72,6 @@ class GroupBlock(GroupTile):
         divides = self.items % self.depth == 0 and self.depth > 1
         yield divides, "the depth divides the number of items, and is above 1"
         yield min(self.rows, self.cols) * self.depth % self.items == 0, "items load equal parts of a tile"
-        if self.splits > 1:
-            yield self.items % max(self.rows, self.cols) == 0, "the tile's lengths divide the number of items"
-            yield self.depth % self.splits == 0, "items that share a sum share the terms of a tile"
-            yield self.splits <= self.item_rows * self.item_cols, "each item has a sum to add up"
-            fits = self.splits * self.cols * self.rows <= 2 * self.depth * (self.rows + PADDING)
-            yield fits, "the parts of all sums fit where the tiles of the first matrix are"
 
 
 #: Minimum number of elements in a large tile, which occupies half of a compute unit for about ten microseconds.
@@ -100,7 +91,7 @@ Block = ItemBlock | GroupBlock
 _GPU_DEFAULTS = {
     "square": GroupBlock(128, 128, 16, 8, 8),
     "small": GroupBlock(64, 64, 16, 8, 4),
-    "tiny": GroupBlock(32, 32, 64, 4, 4, 4),
+    "tiny": GroupBlock(32, 32, 16, 2, 2),
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
@@ -118,9 +109,6 @@ _GPU_CANDIDATES = [
     *(GroupBlock(32, 32, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(32, 16, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(16, 32, depth, 2, 2) for depth in (16, 32)),
-    GroupBlock(32, 32, 64, 4, 4, 4),
-    GroupBlock(16, 32, 64, 2, 4, 4),
-    GroupBlock(16, 32, 32, 2, 4, 2),
     GroupBlock(128, 16, 16, 4, 2),
     GroupBlock(16, 128, 16, 2, 4),
     GroupBlock(64, 16, 16, 2, 2),

@@ -2,20 +2,19 @@
 
 A work group loads tiles of both matrices into local memory, double-buffered, and each item keeps its sums in registers
 (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma
-gemm for Fermi GPUs", 2010). Strides are arbitrary. If a block has *splits*, several items share each sum. If a result
-has too few tiles to occupy all compute units, a second launch adds partial sums.
+gemm for Fermi GPUs", 2010). Strides are arbitrary. If a result has too few tiles to occupy all compute units, a second
+launch adds partial sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from optdb.codegen.gemm.blocks import PADDING, Block, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
-from optdb.codegen.gemm.problem import GroupTile, Problem, classify
+from optdb.codegen.gemm.problem import Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
@@ -23,8 +22,8 @@ from optdb.codegen.source import functions, work_dtype
 
 #: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
-#: Minimum number of terms in a part, without and with splits.
-PART, SPLIT_PART = 256, 512
+#: Minimum number of terms in a part.
+PART = 256
 #: Maximum number of parts per tile unless there are far fewer tiles than compute units; relative time below which parts
 #: pay off despite the second launch; and tolerance within which fewer parts are preferred.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
@@ -40,8 +39,6 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         **block.words(),
         **{"MATMUL": block.name, "PADDING": PADDING, "A_READ": a_read, "B_READ": b_read},
     }
-    if block.splits > 1:
-        return _split_kernel(dtype, block, words)
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     column, row = item_position(down, right)
@@ -65,22 +62,6 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         STORES_WHOLE=int(dtype == work_dtype(dtype) and b_read > 1),
         STORED=f"{C_TYPES[dtype]}{b_read}",
         STORED_VLOAD=f"vload{b_read}",
-    )
-
-
-def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kernel:
-    """Return the kernel whose items share the terms of each sum."""
-    down, right = block.rows // block.item_rows, block.cols // block.item_cols
-    return product_kernel(
-        functions("gemm/split_sums.cl")["MATMUL"],
-        dtype,
-        **words,
-        TEAM=block.items // block.splits,
-        SUMS=block.rows * block.cols // block.items,
-        A_LOADS=block.rows * block.depth // block.items,
-        B_LOADS=block.cols * block.depth // block.items,
-        READ_A=_read("x", "left", "r", "ty", words["A_READ"], down, dtype),
-        READ_B=_read("v", "right", "c", "tx", words["B_READ"], right, dtype),
     )
 
 
@@ -124,18 +105,18 @@ def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> Group
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    return by_tiles(problem, block.name, block, parts_of(problem, block, block.splits, units))
+    return by_tiles(problem, block.name, block, parts_of(problem, block, units))
 
 
-def parts_of(problem: Problem, tile: GroupTile, splits: int, units: int) -> int:
+def parts_of(problem: Problem, block: GroupBlock, units: int) -> int:
     """Return the number of parts to split sums into, so that compute units idle little.
 
-    In each tile, `splits` items share the terms of a sum. On 132 units, 100 tiles take as long as 132 tiles, but
-    splitting each of the 100 tiles into five parts takes four fifths of that time.
+    On 132 units, 100 tiles take as long as 132 tiles, but splitting each of the 100 tiles into five parts takes four
+    fifths of that time.
     """
-    tiles = problem.tiles(tile)
-    most = max(problem.k // (PART if splits == 1 else SPLIT_PART), 1)
-    if splits > 1 or tiles * MOST_PARTS <= units:
+    tiles = problem.tiles(block)
+    most = max(problem.k // PART, 1)
+    if tiles * MOST_PARTS <= units:
         return max(min(units // tiles, most), 1)
 
     def rounds(parts: int) -> float:
@@ -148,5 +129,5 @@ def parts_of(problem: Problem, tile: GroupTile, splits: int, units: int) -> int:
 
 def fill(problem: Problem, block: GroupBlock, units: int) -> float:
     """Return the average fraction of compute units that are busy until the last one finishes."""
-    groups = problem.tiles(block) * parts_of(problem, block, block.splits, units)
+    groups = problem.tiles(block) * parts_of(problem, block, units)
     return groups / (-(-groups // units) * units)

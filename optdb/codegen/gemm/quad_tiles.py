@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.blocks import is_default
 from optdb.codegen.gemm.families import Choice, Request
-from optdb.codegen.gemm.gpu import parts_of
 from optdb.codegen.gemm.launches import (
     BATCH,
     DIVISORS,
@@ -82,6 +81,8 @@ TILE = QuadTile(32, 32, 64, 8)
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
 #: The tile on tensor cores, and number of tiles that are read at once.
 _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
+#: Minimum number of terms in a part.
+PART = 512
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
 #: The classes of products that use these kernels, by the context's option `quad_tiles`.
@@ -201,5 +202,11 @@ def needs_64bit_index(problem: Problem) -> bool:
 
 def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    b_along, parts = problem.b[2] != 1, parts_of(problem, tile, tile.splits, units)
-    return by_tiles(problem, tile.kernel_name(b_along), tile, parts, has_divisors=True)
+    return by_tiles(
+        problem, tile.kernel_name(problem.b[2] != 1), tile, parts_of(problem, tile, units), has_divisors=True
+    )
+
+
+def parts_of(problem: Problem, tile: QuadTile, units: int) -> int:
+    """Return the number of parts to split sums into, so that tiles occupy all compute units."""
+    return max(min(units // problem.tiles(tile), problem.k // PART), 1)

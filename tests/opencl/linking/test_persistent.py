@@ -572,6 +572,6 @@ def test_large_tiles_and_many_of_teams_have_launches_of_their_own(monkeypatch):
         return resident.max_tiles(EnqueueKernel(None, SimpleNamespace(function_name=name), (256,), (256,), ()))
 
     assert most("matmul_128x128x8_16x8__3") == most("matmul_128x64x8_8x8") == 0
-    assert most("matmul_64x64x16_8x4") == most("matmul_32x32x64_4x4_by_4__1") == most("matmul_total__1") == 264
+    assert most("matmul_64x64x16_8x4") == most("matmul_32x32x16_2x2__1") == most("matmul_total__1") == 264
     assert most("fold_across__2") == 132
     assert most("elements_quads__0") == 4 * 132
