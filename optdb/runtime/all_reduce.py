@@ -143,7 +143,7 @@ class ExchangeRound:
 
     Other devices read the vectors. Keep the object and the vectors unchanged until all devices have ended the round.
 
-    `number` is equal on all devices, and so are `specs` except for element counts. There is a `member` if all devices
+    `number` is equal on all devices, and so are `specs` except for element counts. `member` is None unless all devices
     belong to this process. If C code does not compute the results, `reduce` does; it raises an error if another device
     does not join.
     """

@@ -216,8 +216,8 @@ class StagingBuffer:
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
-        The caller may change the array when this returns. The device must have finished with the array staged before
-        the previous one.
+        The caller may change the array when this returns. The staging buffer holds two arrays, so the device must have
+        finished with the last but one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

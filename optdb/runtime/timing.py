@@ -152,8 +152,8 @@ TIMED_CALLS = 5
 class StepTrial:
     """Times several implementations (`ways`) of a step on successive calls, one after the other.
 
-    A timed call starts and ends with an idle device. Calls that raise do not count. The first call of each later
-    implementation does not count either, since it launches kernels for the first time.
+    A timed call starts and ends with an idle device. Calls that raise do not count, nor does the first call of the
+    second and later implementations, which launches their kernels for the first time.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:

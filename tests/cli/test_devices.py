@@ -63,7 +63,7 @@ def test_profiles_are_shown(monkeypatch, capsys):
     shown = {name: value for _, name, value, _ in re.findall(r"(│) (\S+) +│ (.*?) +(│)", capsys.readouterr().out)}
     assert shown["driver"] == "Portable Computing Language, version 1.0"
     assert (shown["device_kind"], shown["compute_units"], shown["float16"]) == ("cpu", "7", "False")
-    assert "three functions of a kernel" in shown["quirks.compiles_body_repeatedly"]
+    assert "three functions from a kernel" in shown["quirks.compiles_body_repeatedly"]
 
 
 def test_short_names_are_shown(monkeypatch, capsys):

@@ -129,7 +129,7 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
-#: Attributes that the destroy handler reads. An op without them gets them only when code modifies it.
+#: Attributes that the destroy handler reads. Ops without these attributes get them only when code modifies the op.
 _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
 
 

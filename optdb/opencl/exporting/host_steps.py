@@ -80,7 +80,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     try:
         if step is not None:
             value = step(node, *values)
-            # Nodes that run normally need known values as arrays.
+            # Return known values as arrays, as nodes do when they run.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
     except _NotFollowed:
         pass

@@ -27,7 +27,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Move nodes that overwrite state to the end if possible, and delay waits (``waiting``)."""
+    """Order the nodes: those that overwrite state last, if possible, and waits late (``waiting``)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)

@@ -290,7 +290,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound for the additional host bytes per byte of a member that is in use."""
+    """Return an upper bound for the host bytes that a used member takes per byte, besides the byte itself."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0
