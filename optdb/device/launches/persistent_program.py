@@ -104,7 +104,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Map the numbers of products whose phase would leave groups idle to half-tile launches."""
+        """For products whose phase would leave groups idle, map the command's number to a half-tile launch."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count

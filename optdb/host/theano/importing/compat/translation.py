@@ -44,7 +44,7 @@ LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
 _SCIPY = f"{HERE}.scipy"
 
-#: Removed attributes of objects of unknown types, whose names nothing else in Theano has.
+#: Removed attributes, which are translated for objects of any type: nothing else in Theano has these names.
 RENAMED = {"tostring": "tobytes"}
 
 RENAMED_IN_TESTS = {
