@@ -1,6 +1,6 @@
 /* Kernels of the merge sort, see sorting.py.
 
-Kernels take an order by its number. BEFORE, VALUE_OF and IS_NAN are the functions below for the type of the elements.
+Kernels take an order by its number. VALUE_OF and IS_NAN are functions for the type of the elements; integers equal themselves.
 INDICES says whether the kernels also sort indices; if so, INDICES_FROM and INDICES_TO declare their arrays. */
 
 static inline W value_of(T x)
@@ -28,12 +28,6 @@ static inline int is_nan_half(W x)
 static inline int before(T first, T second, int order)
 {
     const W a = VALUE_OF(first), b = VALUE_OF(second);
-    return order == 1 ? b < a : a < b;
-}
-
-static inline int before_or_nan(T first, T second, int order)
-{
-    const W a = VALUE_OF(first), b = VALUE_OF(second);
     return order == 0 ? (a < b) | (!IS_NAN(a) & IS_NAN(b))
         : (order == 1 ? b < a : a < b) | (IS_NAN(a) & !IS_NAN(b));
 }
@@ -53,7 +47,7 @@ KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, A
         for (int i = 0; i < here; ++i) {
             const T x_i = x[at + i];
             int j = i;
-            for (; j > 0 && BEFORE(x_i, v[j - 1], order); --j) {
+            for (; j > 0 && before(x_i, v[j - 1], order); --j) {
                 v[j] = v[j - 1];
 #if INDICES
                 from[j] = from[j - 1];
@@ -77,7 +71,7 @@ static inline bool precedes(LOCAL_MEM T *v, LOCAL_MEM uint *from, uint i, uint j
 {
     if (from[i] >= here || from[j] >= here)
         return from[i] < from[j];
-    return BEFORE(v[i], v[j], order) || (!BEFORE(v[j], v[i], order) && from[i] < from[j]);
+    return before(v[i], v[j], order) || (!before(v[j], v[i], order) && from[i] < from[j]);
 }
 
 KERNEL void blocks_on_gpu(ga_int given, ga_size rows, ga_size n, ga_size each, ARRAY T *x, ARRAY T *z INDICES_TO)
@@ -137,7 +131,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
         ga_size low = (ga_size)max((ga_ssize)gone - (ga_ssize)n_right, (ga_ssize)0), high = min(gone, n_left);
         while (low < high) {
             const ga_size mid = (low + high) / 2;
-            if (BEFORE(x[right + gone - 1 - mid], x[left + mid], order))
+            if (before(x[right + gone - 1 - mid], x[left + mid], order))
                 high = mid;
             else
                 low = mid + 1;
@@ -148,7 +142,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
             const ga_size sure = min(min(n_left - i, n_right - j), end - o);
             for (const ga_size stop = o + sure; o < stop; ++o) {
                 const T a = x[left + i], b = x[right + j];
-                const int second = BEFORE(b, a, order);
+                const int second = before(b, a, order);
                 z[left + o] = second ? b : a;
 #if INDICES
                 q[left + o] = p[second ? right + j : left + i];
