@@ -223,10 +223,11 @@ _CODE = {
 class Statistic:
     """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
+    #: The name of the struct and, in lower case, the end of the names of functions: ``merge_`` and ``merged_``.
     name: str
-    members: tuple[str, ...]
-    #: Function that merges two states, and all functions that the code uses.
-    merge: str
+    #: The array that holds each member of a part's state, if any; sums in float64 have no compensations.
+    members: Mapping[str, str]
+    #: All functions that the code uses.
     helpers: tuple[str, ...]
     arrays: tuple[str, ...]
     #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one.
@@ -234,10 +235,6 @@ class Statistic:
     one: str
     center: bool
     results: Mapping[str, str]
-    #: The array that holds each member of a part's state, if any; sums in float64 have no compensations.
-    parts: tuple[str, ...]
-    #: The function that declares the merged numbers.
-    merged: str
     #: For sums in float64: the passes over the elements, and the variable of the passes for each array of sums.
     passes: tuple[Pass, ...]
     wide_sums: Mapping[str, str]
@@ -250,38 +247,32 @@ class Statistic:
 
 MOMENTS = Statistic(
     name="Moments",
-    members=("count", "mean", "rest", "squares", "lost"),
-    merge="merge_moments",
+    members={"count": "", "mean": "means", "rest": "rests", "squares": "deviations", "lost": ""},
     helpers=("add", "total", "merge_moments", "merge_elements"),
     arrays=("x",),
     several="merge_elements(&state, x, SEVERAL);",
     one="merge_elements(&state, x, 1);",
     center=False,
     results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
-    parts=("", "means", "rests", "deviations", ""),
-    merged="merged_moments",
     passes=(
         Pass(("s0",), "s0 += LOAD(a_x);", "const T mean = s0 / count;"),
         Pass(("s1",), "const T d = LOAD(a_x) - mean;\ns1 += d * d;"),
     ),
     wide_sums={"means": "mean", "deviations": "s1"},
 )
+_SUMS = {
+    **{"dy": "sums_dy", "dy_lost": "lost_dy", "product": "products", "product_lost": "lost_products"},
+    **{"d": "sums_d", "d_lost": "lost_d"},
+}
 GRADIENT_SUMS = Statistic(
     name="Sums",
-    members=("dy", "dy_lost", "product", "product_lost", "d", "d_lost"),
-    merge="merge_sums",
+    members=_SUMS,
     helpers=("add", "total", "merge_sums", "add_element"),
     arrays=("x", "dy"),
     several="#pragma unroll\nfor (uint u = 0; u < SEVERAL; ++u)\nadd_element(&state, x[u], dy[u], c);",
     one="add_element(&state, x[0], dy[0], c);",
     center=True,
-    results={
-        **{"sums_dy": "state.dy", "lost_dy": "state.dy_lost"},
-        **{"products": "state.product", "lost_products": "state.product_lost"},
-        **{"sums_d": "state.d", "lost_d": "state.d_lost"},
-    },
-    parts=("sums_dy", "lost_dy", "products", "lost_products", "sums_d", "lost_d"),
-    merged="merged_sums",
+    results={array: f"state.{member}" for member, array in _SUMS.items()},
     passes=(
         Pass(("s0", "s1", "s2"), "const T d = LOAD(a_x) - c, by = LOAD(a_dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
     ),
@@ -327,13 +318,13 @@ class CompensatedFold:
 def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool, **words: str) -> Kernel:
     """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
     sums, computed = (statistic.wide_sums, "ga_double") if in_float64 else (statistic.results, "W")
-    values = [f"{array}[at]" if array in sums else "0" for array in statistic.parts]
-    if statistic.members[0] == "count":
+    values = [f"{array}[at]" if array in sums else "0" for array in statistic.members.values()]
+    if "count" in statistic.members:
         values[0] = "min(part, m - i * part)"
     words |= {"N": computed, "SUMS": ", ".join(f"ARRAY {computed} *{array}" for array in sums)}
     code = functions("normalization/numbers.cl")[name]
     code = code.replace("EACH_CHANNEL", body(_CODE["merged"]).replace("PARTIAL", ", ".join(values)))
-    code = filled(code.replace("MERGED", body(_CODE[statistic.merged])), **words)
+    code = filled(code.replace("MERGED", body(_CODE[f"merged_{statistic.name.lower()}"])), **words)
     code = statistic.declarations(computed) + code
     return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS), name)
 
@@ -347,7 +338,7 @@ def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
     """Return code with its placeholders substituted; helpers of the merging kernels get a prefix."""
     code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
-    code = filled(code, State=statistic.name, MERGE=statistic.merge)
+    code = filled(code, State=statistic.name, MERGE=f"merge_{statistic.name.lower()}")
     beginning = "" if row else "merging_"
     names = {name: beginning + name for name in (statistic.name, *statistic.helpers)}
     return typed(code, dtype, GROUP=group, SEVERAL=SEVERAL, ROW=row, **names)
