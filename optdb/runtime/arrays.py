@@ -26,8 +26,6 @@ from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
 if TYPE_CHECKING:
-    from optdb.runtime.recording import ArrayLayout
-
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
@@ -360,8 +358,8 @@ def overwrite(target: Array, source: Array) -> bool:
     return True
 
 
-def span(array: Array | ArrayLayout) -> tuple[int, int]:
-    """Return the byte range that an array spans in its buffer: the first byte, and the byte after the last one."""
+def span(array: Any) -> tuple[int, int]:
+    """Return the first byte that an array or a layout spans in its buffer, and the byte after the last one."""
     if not array.size:
         return array.offset, array.offset
     reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape)]

@@ -12,8 +12,7 @@ import numpy as np
 
 from optdb.collector import collector_paused
 from optdb.device.plans.budget import BudgetedRecorder
-from optdb.device.plans.linked import LinkedFunction, ValueId
-from optdb.device.plans.paths import Path, Round
+from optdb.device.plans.linked import LinkedFunction, Path, Round, ValueId
 from optdb.device.plans.plan import Before, Plan
 from optdb.device.plans.plan_cache import (
     Addresses,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.device.plans.linked import LinkedFunction, ValueId
-from optdb.device.plans.paths import Round
+from optdb.device.plans.linked import LinkedFunction, Round, ValueId
 from optdb.device.plans.plan import Plan
 from optdb.device.plans.recording import Recording, same
 from optdb.runtime.commands import CommandList

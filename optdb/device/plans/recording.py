@@ -13,8 +13,7 @@ import numpy as np
 
 from optdb.device.launches.sequential import may_be_merged
 from optdb.device.plans.budget import BudgetedRecorder
-from optdb.device.plans.linked import LinkedFunction, Node, Roles, ValueId
-from optdb.device.plans.paths import Path, Round
+from optdb.device.plans.linked import LinkedFunction, Node, Path, Roles, Round, ValueId
 from optdb.numpy_types import HostArray
 from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array

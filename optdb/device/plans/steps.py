@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from optdb.device.plans.linked import Node, ValueId
-from optdb.device.plans.paths import Branches, Path, Round
+from optdb.device.plans.linked import Branches, Node, Path, Round, ValueId
 from optdb.device.plans.recording import NodeTable, Recording, same
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
