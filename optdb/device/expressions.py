@@ -249,7 +249,7 @@ def folded(
         return cast(cast(x, acc_dtype or dtype), dtype)
     result = Folded(fold, x, axes, dtype, acc_dtype)
     if result.count:
-        return _of_equal_elements(result) or _fold_choice(result) or result
+        return _fold_choice(result) or result
     if initial is None and fold not in NOTHING:
         raise ValueError(
             f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has no elements to reduce"
@@ -291,21 +291,6 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
         zero = Constant(np.zeros((1,) * len(shape), x.dtype))
         value = applied("Switch", x.dtype, is_here, value, zero)
     return broadcast(value, shape)
-
-
-def _of_equal_elements(tensor: Folded) -> Tensor | None:
-    """Return the fold of a constant with equal elements as a constant; None for other tensors."""
-    x = tensor.x
-    while isinstance(x, ViewTensor) and x.is_affine:
-        x = x.x
-    if not isinstance(x, Constant) or x.size != 1:
-        return None
-    value = x.value.reshape(()).astype(tensor.acc_dtype)
-    if tensor.fold == "Add":
-        value = value * np.asarray(tensor.count).astype(tensor.acc_dtype)
-    elif tensor.fold not in ("Maximum", "Minimum", "AND", "OR"):
-        return None
-    return broadcast(Constant(np.asarray(value).astype(tensor.dtype)), tensor.shape)
 
 
 def _fold_choice(tensor: Folded) -> Tensor | None:

@@ -12,7 +12,6 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from optdb.runtime.arrays import Array
@@ -185,10 +184,6 @@ class IOBinding:
     #: Maps an output to its external `Memory`, which in some calls uses the assignment's own buffer
     #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("inputs", "outputs"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def external(self) -> frozenset[Memory]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,16 +59,6 @@ def test_a_kernel_that_is_told_no_offset_takes_a_buffer_of_its_own():
     assert live.own_buffer == {a}
     assert live.nbytes(IOBinding()) == 64 + 128  # memories that share a buffer are aligned
     assert live.nbytes(IOBinding(outputs={"y": b})) == 64 + 64
-
-
-def test_a_table_of_bindings_does_not_change():
-    a, b = memories(2)
-    inputs = {"x": a}
-    io = IOBinding(inputs, {"y": b})
-    inputs["z"] = b
-    assert dict(io.inputs) == {"x": a} and io.external == {a, b}
-    with pytest.raises(TypeError):
-        io.inputs["z"] = b
 
 
 @settings(deadline=None, max_examples=examples(50))
