@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from optdb.collector import collector_paused
-from optdb.device.plans.budget import BudgetedRecorder
 from optdb.device.plans.linked import LinkedFunction, Path, Round, ValueId
 from optdb.device.plans.plan import Before, Plan
 from optdb.device.plans.plan_cache import (
@@ -24,7 +23,7 @@ from optdb.device.plans.plan_cache import (
     SameValues,
     Shapes,
 )
-from optdb.device.plans.recording import Recording, record
+from optdb.device.plans.recording import BudgetedRecorder, Recording, record
 from optdb.device.plans.steps import BranchTaken
 from optdb.device.plans.updates import CellPairs, advance, check_updates, commit
 from optdb.runtime.commands import CommandList

@@ -14,10 +14,9 @@ from optdb.device.launches import persistent, residencies
 from optdb.device.launches.accesses import Accesses, CommandAccesses, body_of
 from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
 from optdb.device.launches.sequential import sequential_course
-from optdb.device.plans.budget import check_plan
 from optdb.device.plans.donation import find_donation, plan_liveness
 from optdb.device.plans.linked import LinkedFunction, Node, ValueId
-from optdb.device.plans.recording import Recording, same
+from optdb.device.plans.recording import Recording, check_plan, same
 from optdb.device.plans.steps import (
     BranchGuard,
     CommandSegment,

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from optdb.device.export import Held, InputSpec, trace
-from optdb.device.plans.budget import allowed
 from optdb.device.plans.donation import provided_liveness
 from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.recording import allowed
 from optdb.host.api.graph import Variable
 from optdb.html_tables import ReportTables
 from optdb.lifters.text_tables import text_of
