@@ -10,7 +10,7 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,9 +70,9 @@ import pyopencl  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-import optdb  # noqa: E402, F401 (before any test imports Theano)
+import optdb  # noqa: E402 (before any test imports Theano)
 from optdb import collector  # noqa: E402
-from tests.effort import examples  # noqa: E402
+from tests.effort import examples, is_quick  # noqa: E402
 from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
 
 
@@ -93,6 +93,16 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("optimized"):
             patch.delenv(KERNEL_OPTIONS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def engine_where_quick() -> Iterator[None]:
+    """Rewrite graphs with the engine, which takes a third of the time, if tests run only a part of their examples.
+
+    If tests run all examples, Theano's own optimizer rewrites the graphs. The tests expect the same rewrites from both.
+    """
+    with optdb.enable() if is_quick() else nullcontext():
         yield
 
 

@@ -21,6 +21,8 @@ from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.packing import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices, with_memory_of_their_own
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 
 @pytest.fixture(scope="module", params=["shared memory", "memory of their own"])
 def devices(request):

@@ -35,6 +35,8 @@ from optdb.runtime.scripts import IMMEDIATE
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices, with_memory_of_their_own
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 ROWS, WIDTH = 7, 5
 
 

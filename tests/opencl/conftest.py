@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
-import optdb
 from optdb.opencl import contexts, get_context
 from optdb.runtime.devices import find
 from optdb.runtime.errors import DeviceError
-from tests.effort import is_quick
 from tests.opencl_device import SMALLEST_BATCHES
 
 
@@ -64,16 +60,6 @@ def no_rewriter_fails():
     yield
     logger.removeHandler(failures)
     assert not failures.messages, "\n".join(failures.messages)
-
-
-@pytest.fixture(scope="module")
-def engine_where_quick() -> Iterator[None]:
-    """Rewrite graphs with the engine, which takes a third of the time, if tests run only a part of their examples.
-
-    If tests run all examples, Theano's own optimizer rewrites the graphs. The tests expect the same rewrites from both.
-    """
-    with optdb.enable() if is_quick() else nullcontext():
-        yield
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ from tests.distributed.training import with_memory_of_their_own
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 from tests.opencl_device import SMALLEST_BATCHES, runtime_context
 
-with_c_code = pytest.mark.skipif(not driver_batches.loop_library(), reason="there is no C compiler")
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
+with_c_code = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
 
 LENGTHS = (6, 9)
 

@@ -24,7 +24,7 @@ from optdb.runtime.exported import FileError, ShapeError, load
 from tests.effort import examples
 from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 DEVICE_KINDS = pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 

@@ -18,6 +18,8 @@ from optdb.opencl.ops.reduce import OpenCLCAReduce
 from profiles import models
 from tests.effort import examples
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 RNG = np.random.default_rng(5)
 A = RNG.uniform(0.5, 2, (6, 5, 8)).astype("float32")
 B = RNG.uniform(0.5, 2, (6, 5, 8)).astype("float32")

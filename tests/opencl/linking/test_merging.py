@@ -20,6 +20,8 @@ from tests.distributed.training import two_devices
 from tests.effort import examples
 from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 
 @pytest.fixture(autouse=True)
 def pocl(monkeypatch):

@@ -21,7 +21,7 @@ from tests.effort import examples
 from tests.interrupts import ctrl_c_interrupts, interrupt_at, is_free  # noqa: F401 (a fixture)
 from tests.opencl.simulator.execution.test_half_changed import ClaimsOneRow
 
-pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
+pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "engine_where_quick", "without_compiler")]
 
 LENGTH = 4
 

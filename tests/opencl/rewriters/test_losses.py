@@ -17,7 +17,7 @@ from tests.effort import examples
 HOST = theano.Mode("py", "fast_compile")
 LIFTED, LAZY = (theano.Mode(linker, "fast_run").including("opencl") for linker in ("py", "vm"))
 
-pytestmark = pytest.mark.usefixtures("default", "each_device_kind")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick", "each_device_kind")
 
 x, b, y, c, g = tt.dmatrix("x"), tt.dvector("b"), tt.lvector("y"), tt.dscalar("c"), tt.dvector("g")
 INPUTS = [x, b, y, c, g]

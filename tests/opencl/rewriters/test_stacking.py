@@ -18,7 +18,7 @@ LIFTED = theano.Mode("py", "fast_run").including("opencl")
 RNG = np.random.RandomState(3)
 COUNT = 9
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
 #: The original function; most tests replace it by one that does not ask the device.

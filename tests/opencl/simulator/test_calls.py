@@ -21,6 +21,8 @@ from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.context_options import BatchThresholds
 from tests.processes import run_code
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 
 def simulated(inputs, outputs, **kwargs):
     """Return a function compiled for the host, and a simulator of it."""

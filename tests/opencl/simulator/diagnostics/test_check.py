@@ -23,6 +23,8 @@ from optdb.opencl.ops.softmax import OpenCLCrossentropySoftmaxArgmax1HotWithBias
 from optdb.opencl.simulator.diagnostics.checking import StepsDiffer, compare
 from profiles import models
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 
 def simulated(inputs, outputs, **kwargs):
     """Return a simulator of a function that the host computes in Python."""

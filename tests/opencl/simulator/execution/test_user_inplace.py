@@ -11,6 +11,8 @@ from theano.tensor import inplace
 import optdb
 from optdb.opencl.exporting import Untraceable
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 HOST = theano.Mode("py", "fast_run")
 #: A mode without rewriters that make more ops overwrite the argument.
 PLAIN_HOST = theano.Mode("py", "fast_compile")
