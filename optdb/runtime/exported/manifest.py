@@ -196,11 +196,8 @@ class SavedTrace(Record):
         """Return the sizes and guards; errors call the arguments by `names`."""
         return GuardSet(self.entries, self.guards, names)
 
-    def deciding(self, rules: GuardSet) -> frozenset[int]:
-        """Return the positions of arguments whose values determine more than kernel arguments and uploads."""
-        return rules.arguments_behind(self._deciding_sizes())
-
-    def _deciding_sizes(self) -> Iterator[Any]:
+    def deciding_sizes(self) -> Iterator[Any]:
+        """Yield the numbers that determine sizes, not only kernel arguments and uploads."""
         for shape in self.arguments:
             yield from shape
         yield from (memory.nbytes for memory in self.memories if isinstance(memory, Workspace))
