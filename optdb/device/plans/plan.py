@@ -1,20 +1,26 @@
 """A plan: a function's commands with assigned buffers, and nodes that still run in Python.
 
-Each node of a recording becomes a step (`optdb.device.plans.steps`). A run enqueues the steps' commands.
+Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
+
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. It is *donated*
+the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all reads of the
+current value. The next value of a *scratch* variable, whose current value is never read, may be written at any time.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
 
 from optdb.device.launches import persistent, residencies
 from optdb.device.launches.accesses import Accesses, CommandAccesses, body_of
 from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
 from optdb.device.launches.sequential import sequential_course
-from optdb.device.plans.donation import find_donation, plan_liveness
 from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.device.plans.recording import Recording, check_plan, same
 from optdb.device.plans.steps import (
@@ -28,11 +34,12 @@ from optdb.device.plans.steps import (
 )
 from optdb.device.plans.updates import MAX_RECORDINGS, CommitUpdates
 from optdb.runtime.all_reduce import EnqueueAllReduce
-from optdb.runtime.arrays import Array, copy
-from optdb.runtime.buffer_assignment import BufferAssignment
-from optdb.runtime.commands import CommandList, EnqueueKernel
+from optdb.runtime.arrays import Array, copy, lies_in_order, root_of
+from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
+from optdb.runtime.commands import CommandList, EnqueueKernel, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue_bound
+from optdb.runtime.library import cl
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
@@ -296,3 +303,131 @@ def _merging_course(
     if persisting:
         return (yield from persistent.persistent_course(segments, persisting, accesses, when))
     return (yield from sequential_course(segments, merge))
+
+
+def plan_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of a recording's memory blocks; a block is live throughout every node that uses it."""
+    memories = recording.memories
+    steps = [
+        CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
+        for _, node, segment in recording.steps
+    ]
+    inputs = set(recording.io.inputs.values())
+    live = liveness(steps, memories(recording.linked.outputs), inputs, recording.kept_memories)
+    # Kernels that a foreign op launches may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
+    foreign = [node for _, node in recording.path.steps if node.is_foreign]
+    alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
+    return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))
+
+
+def provided_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of the memory blocks that a plan provides, excluding next values computed in place."""
+    live = plan_liveness(recording)
+    places = find_donation(recording, live).places
+    return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
+
+
+class Donation(NamedTuple):
+    """Next values that are computed in the buffers of the current values."""
+
+    #: Maps a next value's memory block to the place where the value is computed: a buffer and an offset in bytes.
+    places: Mapping[Memory, tuple[cl.Buffer, int]]
+    #: Index of the final part's first step; the number of steps if there is no final part.
+    final: int
+
+
+def find_donation(recording: Recording, live: Liveness) -> Donation:
+    """Find the next values in a recorded call that can be computed in the buffers of the current values.
+
+    If several variables share a buffer, all of their next values are computed there, or none, since a commit that
+    copies into a buffer treats everything else in it as overwritten.
+    """
+    by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
+    for var, following in recording.linked.updates.items():
+        present = recording.layouts.get(var)
+        if present is not None and present.memory is not None and present.memory.buffer is not None:
+            by_buffer.setdefault(present.memory, []).append((var, following))
+    places: dict[Memory, tuple[cl.Buffer, int]] = {}
+    final = recording.path.final
+    if not by_buffer:
+        return Donation(places, final)
+    values = _Values(recording, live)
+    for memory, members in by_buffer.items():
+        late = [pair for pair in members if not values.may_be_early(*pair)]
+        if values.may_be_overwritten(memory) and all(values.is_late(*pair) for pair in late):
+            places.update(values.place(*pair) for pair in members)
+            final = values.final if late else final
+    return Donation(places, final)
+
+
+class _Values:
+    """The current and next values in a recorded call, and the steps that use them."""
+
+    def __init__(self, recording: Recording, live: Liveness) -> None:
+        self._layouts = layouts = recording.layouts
+        self._live = live
+        self._scratch = recording.linked.scratch
+        self._nodes = [node for _, node, _ in recording.steps]
+        path, outputs = recording.path, recording.linked.outputs
+        behind = [index + 1 for index, node in enumerate(self._nodes) if node in recording.roles.value_dependent]
+        #: Index of the first step that follows every step that may run in Python and every guard that may fail.
+        self.final = min(path.final, max([0, *behind, *(index for index, _ in path.guards)]))
+        #: For each memory block, the number of its outputs, and one more if the block is kept or external.
+        self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
+        given = {layout.memory for layout in layouts.values() if layout.memory is not None}
+        #: The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers.
+        self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
+        #: The values that a node or the caller reads.
+        self._read = {*outputs, *(var for node in self._nodes for var in path.inputs_of(node))}
+        #: Maps each memory block to the indices of the first and the last step that use it.
+        self._spans: dict[Memory, tuple[int, int]] = {}
+        for index, (_, node, segment) in enumerate(recording.steps):
+            operands = (memory for command in segment.commands for _, memory in command.operands())
+            for memory in (*operands, *recording.memories((*path.inputs_of(node), *node.outputs))):
+                self._spans[memory] = self._spans.get(memory, (index,))[0], index
+
+    def may_be_overwritten(self, memory: Memory) -> bool:
+        """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no array."""
+        assert memory.buffer is not None
+        return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
+
+    def place(self, var: ValueId, following: ValueId) -> tuple[Memory, tuple[cl.Buffer, int]]:
+        """Return a next value's memory block, and the buffer and offset of the current value."""
+        buffer = self._memory(var).buffer
+        assert buffer is not None
+        return self._memory(following), (buffer, self._layouts[var].offset)
+
+    def _memory(self, var: ValueId) -> Memory:
+        memory = self._layouts[var].memory
+        assert memory is not None, var
+        return memory
+
+    def may_be_early(self, var: ValueId, following: ValueId) -> bool:
+        """Return whether a next value may be written at any time during a call."""
+        return var in self._scratch and var not in self._read and self._fits(var, following)
+
+    def is_late(self, var: ValueId, following: ValueId) -> bool:
+        """Return whether a next value is written only in the final part, after all reads of the current value."""
+        if not self._fits(var, following):
+            return False
+        unused = -1, -1
+        first, _ = self._spans.get(self._memory(following), unused)
+        _, last_read = self._spans.get(self._memory(var), unused)
+        if first < self.final or last_read > first:
+            return False
+        return last_read < first or var in self._nodes[first].overwritable.get(following, ())
+
+    def _fits(self, var: ValueId, following: ValueId) -> bool:
+        """Return whether a next value fills memory that the plan provides, and is the only value there after a call."""
+        old, new = self._layouts[var], self._layouts.get(following)
+        if new is None or new.memory is None:
+            return False
+        return (
+            new.is_whole
+            and new.memory in self._live.ranges
+            and new.memory not in self._live.own_buffer
+            and self._users[new.memory] == 1
+            and new.memory.context == self._memory(var).context
+            and (old.shape, old.dtype) == (new.shape, new.dtype)
+            and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
+        )

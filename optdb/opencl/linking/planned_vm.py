@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
-from optdb.device.plans.donation import provided_liveness
+from optdb.device.plans.plan import provided_liveness
 from optdb.device.plans.recording import Recording
 from optdb.device.plans.updates import CellPairs, advance
 from optdb.host.api.config import config

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from optdb.device.export import Held, InputSpec, trace
-from optdb.device.plans.donation import provided_liveness
 from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.plan import provided_liveness
 from optdb.device.plans.recording import allowed
 from optdb.host.api.graph import Variable
 from optdb.html_tables import ReportTables
