@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.convolve.geometry import Axis, axes_of, paddings, phases_of
-from optdb.codegen.convolve.plan import backward, cover, forward, reading_of
+from optdb.codegen.convolve.plan import backward, cover, forward
 from tests.codegen.convolved import Reference, convolutions, lengths_of
 from tests.effort import examples
 
@@ -171,15 +171,10 @@ def test_vectors_have_no_readings():
 
 @given(convolutions())
 @settings(max_examples=examples(40))
-def test_products_of_laid_out_images_are_readings(convolution):
+def test_products_of_laid_out_images_read_all_taps(convolution):
     axes, lengths = axes_and_lengths(*convolution)
     if min(lengths) <= 0:
         return
     for plan in (forward(axes, True, 1), backward(axes, True, 1)):
         for product in plan.products:
-            reading = reading_of(product)
-            assert (reading.inside[:, None] & reading.bits).all() and (product.targets >= 0).all()
-            np.testing.assert_array_equal(
-                reading.starts[:, None] + reading.offsets, product.starts[:, None] + product.offsets
-            )
-            np.testing.assert_array_equal(reading.targets, product.targets.ravel())
+            assert (product.inside[:, None] & product.bits).all() and (product.targets >= 0).all()

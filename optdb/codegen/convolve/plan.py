@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -76,12 +76,15 @@ class ConvolutionPlan:
     #: Whether the products write every element of the result.
     complete: bool = True
     #: The same products in the same order, for unpadded images; None if filters have too many taps.
-    readings: tuple[Reading, ...] | None = None
+    readings: tuple[TapProduct, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TapProduct:
-    """One matrix product, for some of the taps and some of the outputs."""
+    """One matrix product, for some of the taps and some of the outputs.
+
+    Tap i of output j is element ``starts[j] + offsets[i]`` of a channel, or zero where ``inside[j] & bits[i]`` is 0.
+    """
 
     #: Indices of the taps in the filter's memory order.
     taps: HostArray
@@ -91,6 +94,9 @@ class TapProduct:
     starts: HostArray
     #: Index of each output in a channel of the result, or -1, with shape (vectors, lanes).
     targets: HostArray
+    #: Mask bit of each tap, and mask of the taps that are inside the image for each output, for unpadded images.
+    bits: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
+    inside: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
 
     @property
     def runs(self) -> HostArray:
@@ -99,43 +105,17 @@ class TapProduct:
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
         return np.where(whole, self.targets[:, 0], -1)
 
-    def inside(self, layout: ChannelLayout) -> bool:
+    @property
+    def in_order(self) -> bool:
+        """Whether outputs are written contiguously from the first element of the result on."""
+        return bool((self.targets.ravel() == np.arange(self.targets.size)).all())
+
+    def fits(self, layout: ChannelLayout) -> bool:
         """Return whether no vector reads beyond the end of its channel."""
         if not len(self.starts) or not len(self.offsets):
             return True
         last = self.starts.max() + self.targets.shape[1] - 1 + self.offsets.max()
         return bool(last < layout.channel)
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """One matrix product, which can read unpadded images; all arrays are int32.
-
-    Tap i of output j is element ``starts[j] + offsets[i]`` of a channel, or zero where ``inside[j] & bits[i]`` is 0.
-    """
-
-    #: Indices of the taps in the filter's memory order.
-    taps: HostArray
-    #: Offset and mask bit of each tap.
-    offsets: HostArray
-    bits: HostArray
-    #: Start of each output, and mask of the taps that are inside the image.
-    starts: HostArray
-    inside: HostArray
-    #: Index of each output in a channel of the result.
-    targets: HostArray
-
-    @property
-    def in_order(self) -> bool:
-        """Whether outputs are written contiguously from the first element of the result on."""
-        return bool((self.targets == np.arange(len(self.targets))).all())
-
-
-def reading_of(product: TapProduct) -> Reading:
-    """Return a product with packed images and single-lane vectors as a reading."""
-    offsets, starts = product.offsets.astype(np.int32), product.starts.astype(np.int32)
-    ones = np.ones_like(offsets), np.ones_like(starts)
-    return Reading(product.taps, offsets, ones[0], starts, ones[1], product.targets.ravel().astype(np.int32))
 
 
 def _reading(
@@ -144,8 +124,8 @@ def _reading(
     bases: Sequence[HostArray],
     lengths: Sequence[int],
     targets: HostArray,
-) -> Reading:
-    """Return the `Reading` for channels with the given `lengths`.
+) -> TapProduct:
+    """Return a product with single-lane vectors that reads unpadded channels with the given `lengths`.
 
     For each axis, `bases` holds the position of each output, and `shifts` the shift of each tap.
     """
@@ -160,8 +140,8 @@ def _reading(
             met = met[..., None] & (base + move >= 0) & (base + move < length)
         inside |= np.where(met, bits[i], 0).astype(np.uint32)
     by_tap = np.argsort(taps)
-    numbers = (offsets[by_tap], bits.view(np.int32)[by_tap], starts, inside.view(np.int32), targets)
-    return Reading(np.sort(taps), *(each.ravel().astype(np.int32) for each in numbers))
+    numbers = (offsets[by_tap], starts, targets, bits.view(np.int32)[by_tap], inside.view(np.int32))
+    return TapProduct(np.sort(taps), *(each.ravel().astype(np.int32) for each in numbers))
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -97,7 +97,7 @@ def correlate(
     block = _BLOCKS[name][0]
     blocks = -(-rows // block)
     of_products = tables_of(context, plan, channels)
-    in_place = _needs_no_packing(images, layout, work) and all(product.inside(layout) for product in products)
+    in_place = _needs_no_packing(images, layout, work) and all(product.fits(layout) for product in products)
     image = images.shape[1] * layout.channel
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
     reading = Images(context, plan, images, at_once, in_place)

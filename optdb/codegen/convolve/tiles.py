@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optdb.codegen.convolve.packing import Images, Kernels, images_at_once, some_of
-from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
+from optdb.codegen.convolve.plan import ConvolutionPlan, TapProduct
 from optdb.codegen.convolve.tile_kernels import (
     COPIED_TILES,
     Tile,
@@ -182,9 +182,7 @@ class _Images(Images):
         readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
         in_place = readings is not None
         #: The products to compute.
-        self.readings: Sequence[Reading] = (
-            [reading_of(product) for product in plan.products] if readings is None else readings
-        )
+        self.readings: Sequence[TapProduct] = plan.products if readings is None else readings
         #: Number of elements in a channel, and in an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
         self.image = images.shape[1] * self.channel
@@ -205,12 +203,12 @@ class _Images(Images):
             # The table is padded because the last tile is read completely, and terms are read one tile ahead.
             terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
             terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
-            terms[:count, 1] = np.tile(product.bits, channels)
+            terms[:count, 1] = np.broadcast_to(product.bits, (channels, len(product.taps))).ravel()
             filter_offsets[:] = (np.arange(channels)[:, None] * by_channel + product.taps).ravel()
             return [
                 terms.ravel(),
-                np.stack([product.starts, product.inside], 1).ravel(),
-                product.targets,
+                np.stack(np.broadcast_arrays(product.starts, product.inside), 1).ravel().astype(np.int32),
+                product.targets.ravel().astype(np.int32),
                 filter_offsets,
             ]
 
