@@ -20,14 +20,15 @@ from optdb.codegen.loops.targets import (
     Scatter,
     ScatterStore,
     Target,
-    TargetCode,
     atomic_addition,
     results_of,
 )
+from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type, is_complex
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, joined
+from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, joined, write_w
 from optdb.runtime.device_profiles import DeviceProfile
 
 #: Work-group size on devices that run the items of a group in parallel.
@@ -297,6 +298,131 @@ class LoopKernel:
         words = {"T": kind, "VECTOR": f"{kind}{WIDTH}", "WIDTH": WIDTH, "VLOAD": f"vload{WIDTH}"}
         words |= {"HALF": f"{kind}{WIDTH // 2}", "QUARTER": f"{kind}{WIDTH // 4}", "PAIR": f"{kind}{WIDTH // 8}"}
         return filled(_CODE[name], **words, VSTORE=f"vstore{WIDTH}", **{name: f"{name}_{kind}"})
+
+
+class TargetCode:
+    """The statements that process a loop's results, which are named ``r0``, ``r1`` and so on."""
+
+    def __init__(self, kernel: LoopKernel) -> None:
+        self._kernel = kernel
+        #: The statements before the loop, in its body, and after it.
+        self.begin: list[str] = []
+        self.body: list[str] = []
+        self.finish: list[str] = []
+        #: The functions that the statements call.
+        self.functions: list[str] = []
+        #: Buffers whose parts the emitted code has already located.
+        self._found: set[Buffer] = set()
+        #: Statements for each lane: a template with placeholders, then the result and the index to substitute.
+        self._added: list[tuple[str, str, str]] = []
+        first = 0
+        for number, target in enumerate(kernel.targets):
+            count = len(results_of(target))
+            self._add(number, target, *[f"r{n}" for n in range(first, first + count)])
+            first += count
+        if self._added:
+            self.body.append(self._each_lane(self._added))
+
+    def _add(self, number: int, target: Target, result: str, index: str = "") -> None:
+        match target:
+            case ElementStore():
+                self.body.append(self._store(number, target, result))
+            case ScatterStore():
+                statement = f"{self._at(target.buffer)}[{{1}}] = {write_w(target.buffer.dtype)}({{0}});"
+                self.body.append(self._each_lane([(statement, result, index)]))
+            case Fold():
+                self._fold(number, target, result)
+            case ColumnSum():
+                self._add_rows(target, result)
+            case Scatter():
+                self._scatter(target, result, index)
+
+    def _at(self, buffer: Buffer) -> str:
+        return f"{self._kernel.name_of(buffer)}_at"
+
+    def _store(self, number: int, target: ElementStore, result: str) -> str:
+        operand, at = Operand.of(result, target.buffer.dtype), self._at(target.buffer)
+        if self._kernel.is_scalar:
+            return f"{at}[{target.index.const}] = {operand.store}({result});"
+        step = self._kernel.factors(target.index)[-1]
+        if self._kernel.width > 1:
+            return f"{operand.writer('loop')}({result}, {at} + s{number}_p, {step}, count);"
+        return f"{at}[s{number}_p] = {operand.store}({result});"
+
+    def _add_rows(self, target: ColumnSum, result: str) -> None:
+        self._find_part(target.parts, f"item * {target.length}UL", target.length)
+        row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
+        kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
+        factor = result if self._kernel.width > 1 else f"({kind}{WIDTH})({result})"
+        self.body.append(f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);")
+
+    def _scatter(self, target: Scatter, result: str, index: str) -> None:
+        element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
+        if target.part_count:
+            self._find_part(target.parts, f"(GID_0 % {target.part_count}UL) * {target.size}UL")
+            statement = f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});"
+        else:
+            self._find_part(target.parts, f"item * {target.size}UL", target.size)
+            statement = f"{element} += {{0}};"
+        self._added.append((statement, result, index))
+
+    def _find_part(self, parts: Buffer, offset: str, zeros: int = 0) -> None:
+        if parts in self._found:
+            return
+        self._found.add(parts)
+        name = self._kernel.name_of(parts)
+        self.begin.append(f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + {offset};")
+        if zeros:
+            self.begin.append(f"for (ga_size c = 0; c < {zeros}UL; ++c) {name}_mine[c] = 0;")
+
+    def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
+        """Return the statements for each lane in use, with the result and the index in each template."""
+        program = self._kernel.program
+        if self._kernel.width == 1:
+            return joined(statement.format(*values) for statement, *values in statements)
+        dtypes = dict(zip([f"r{n}" for n in range(len(program.results))], program.out_dtypes))
+        # Identical results, such as an index that several statements use, share one variable.
+        first = {result: f"r{program.results.index(result)}" for result in program.results}
+        names = {f"r{n}": first[result] for n, result in enumerate(program.results)}
+        lines = ["{"]
+        for value in dict.fromkeys(names[value] for _, *values in statements for value in values):
+            kind = c_type(dtypes[value])
+            lines.append(f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} {value}_lanes; {value}_lanes.v = {value};")
+        each = [
+            statement.format(*[f"{names[value]}_lanes.s[l]" for value in values]) for statement, *values in statements
+        ]
+        return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
+
+    def _fold(self, number: int, target: Fold, result: str) -> None:
+        dtype, width = target.parts.dtype, self._kernel.width
+        kind, acc, combine = c_type(dtype), f"acc{number}", f"combine{number}"
+        identity, write = identity_of(target.fold, dtype), write_w(dtype)
+        program = ScalarProgram.of(Scalar(target.fold, dtype), [dtype] * 2)
+        part = f"{self._at(target.parts)}[{target.number}UL * items + item]"
+        code = {**functions("reductions/reductions.cl"), **functions("loops/loops.cl")}
+        words = {"ACC": kind, "VECTOR": f"{kind}{WIDTH}", "WIDTH": WIDTH, "IDENTITY": identity}
+
+        def function(name: str, width: int) -> str:
+            statements = scalar_code(program, ["acc", "x"], ["acc"], width=width).statements
+            return filled(code[name], **words, **{name: f"{name}{number}", name.upper(): statements})
+
+        def inlined(name: str, **others: object) -> str:
+            return filled(body(code[name]), **words, acc=acc, combine=combine, **others)
+
+        self.functions.append(function("combine", 1))
+        if width > 1:
+            self.functions.append(function("combine_vectors", width))
+            self.begin.append(f"{kind}{WIDTH} {acc} = ({kind}{WIDTH})({identity});")
+            self.body += [inlined("whole_vector", x=result), f"{acc} = combine_vectors{number}({acc}, {result});"]
+            self.finish += ["{", inlined("fold_lanes"), f"{part} = {write}(value);", "}"]
+            return
+        self.begin.append(f"{kind} {acc} = {identity};")
+        self.body.append(f"{acc} = {combine}({acc}, {result});")
+        if self._kernel.is_serial:
+            self.finish.append(f"{part} = {write}({acc});")
+        else:
+            group = {"GROUP": self._kernel.group, "shared": f"shared_{kind}", "PART": part, "STORE": write}
+            self.finish.append(inlined("fold_items", **group))
 
 
 @dataclass(frozen=True)
