@@ -140,7 +140,9 @@ class AroundDiagonal(Copying):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._axes = _with_new_axes(self.x.ndim, *sorted((self.axis1, self.axis2)))
+        self._axes = list(range(self.x.ndim - 1))
+        for new, axis in enumerate(sorted((self.axis1, self.axis2)), self.x.ndim - 1):
+            self._axes.insert(axis, new)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
@@ -151,15 +153,6 @@ class AroundDiagonal(Copying):
         rows, columns = self._axes.index(x.ndim - 1), self._axes.index(x.ndim)
         along = diagonal(out, self.offset, rows, columns)
         self._copying.launch(kernels, self.context, x.shape, [x, along])
-
-
-def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
-    axes = list(range(ndim - 1))
-    if not axes:
-        return [0, 1]
-    for axis, new in ((first, ndim - 1), (second, ndim)):
-        axes = [*axes[:axis], new, *axes[axis:]]
-    return axes
 
 
 @dataclass(eq=False)

@@ -172,15 +172,15 @@ class ElementCode:
             alike = {"PARAMS": self._params(), "OFFSETS": "", "STOP": "end", "POINTS": self._element(), "NEXT": ""}
             return kernel("chunked", "strided", rows) + kernel("chunked", "alike", rows | alike)
         narrow = {"PARAMS": self._params("ga_uint", "ga_int"), "INDEX": "uint"}
-        place = row_offsets("len", self.ndim, offsets, "uint", "int")
+        locate = row_offsets("len", self.ndim, offsets, "uint", "int")
         quads = {"PARAMS": self._params(), "INDEX": "ga_size", "EACH": QUAD, "POINTS": self._contiguous_quads()}
         kernels = [
             kernel("chunked", "wide", rows),
-            kernel("neighbours", "narrow", narrow | {"EACH": 1, "POINTS": joined([place, self._element("_p")])}),
+            kernel("neighbours", "narrow", narrow | {"EACH": 1, "POINTS": joined([locate, self._element("_p")])}),
             kernel("neighbours", "quads", quads),
         ]
         if self.ndim > 1:
-            row_quads = {"EACH": QUAD, "POINTS": joined([place, self._quads_of_rows()])}
+            row_quads = {"EACH": QUAD, "POINTS": joined([locate, self._quads_of_rows()])}
             kernels.append(kernel("neighbours", "row_quads", narrow | row_quads))
         return "".join(kernels)
 
@@ -222,10 +222,8 @@ class ElementCode:
 
     def _quads_of_rows(self) -> str:
         reads = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
-        return self._quads(
-            reads,
-            [f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs],
-        )
+        writes = [f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs]
+        return self._quads(reads, writes)
 
     def _quads(self, reads: Iterable[str], writes: Iterable[str]) -> str:
         lines = [

@@ -179,7 +179,7 @@ class PlacedElementwise(Operation):
         target = output_array(outputs[0], self.context, lengths, dtypes[0])
         if self._has_gaps(lengths[self.axis]):
             fill_zeros(target)
-        slabs = [self._slab(target, start, stop) for start, stop in self.places]
+        slabs = [subtensor(target, [slice(None)] * self.axis + [slice(*bounds)]) for bounds in self.places]
         # A result with another shape is broadcast to its slice.
         results = [slab if slab.shape == shape else empty(self.context, shape, dtypes[0]) for slab in slabs]
         others = zip(outputs[1:], dtypes[len(slabs) :], strict=True)
@@ -189,9 +189,6 @@ class PlacedElementwise(Operation):
             if result is not slab:
                 value = broadcast_view(result, slab.shape, self)
                 self._copying.launch(kernels, self.context, slab.shape, [value, slab])
-
-    def _slab(self, target: Array, start: int, stop: int) -> Array:
-        return subtensor(target, [slice(None)] * self.axis + [slice(start, stop)])
 
     def _has_gaps(self, length: int) -> bool:
         reached = 0

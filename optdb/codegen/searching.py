@@ -42,15 +42,12 @@ class FindLargest(Operation):
 
     def kernels(self) -> list[Kernel]:
         kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
+        axes = [*[("k", d) for d in range(kept_ndim)], *[("r", d) for d in range(folded_ndim)]]
         # The first NaN counts as the largest element; of equal elements, the first is the largest.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
-            "LENGTHS": ", ".join(
-                [f"ga_size k{d}" for d in range(kept_ndim)] + [f"ga_size r{d}" for d in range(folded_ndim)]
-            ),
-            "STEPS": ", ".join(
-                [f"ga_ssize ks{d}" for d in range(kept_ndim)] + [f"ga_ssize rs{d}" for d in range(folded_ndim)]
-            ),
+            "LENGTHS": ", ".join(f"ga_size {kind}{d}" for kind, d in axes),
+            "STEPS": ", ".join(f"ga_ssize {kind}s{d}" for kind, d in axes),
             "ADD_BASE": add_offsets("rest", "k", kept_ndim, {"base": "ks"}),
             "ADD_ROW": add_offsets("rest", "r", folded_ndim - 1, {"p": "rs"}),
             "ROW": f"r{folded_ndim - 1}",

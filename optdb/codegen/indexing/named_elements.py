@@ -283,7 +283,8 @@ class ChangeRows(Operation):
         if not named.size:
             return
         if not out.size:
-            self._check_rows(x.shape)
+            if size_of(x.shape[1:]):  # there are no rows; in a trace, nothing else raises
+                raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
         flat = contiguous(out, self.x, kernels, context)  # a copy is needed only when working in place
@@ -301,8 +302,3 @@ class ChangeRows(Operation):
             return host_indexes(indexes, shape[0], self)
         check_by_numpy(shape, [indexes])
         return indexes  # the rows have no elements
-
-    def _check_rows(self, shape: Sequence[int]) -> None:
-        """Raise IndexError if there are no rows but a row would have elements; in a trace, nothing else does."""
-        if size_of(shape[1:]):
-            raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")

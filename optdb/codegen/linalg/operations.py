@@ -144,27 +144,24 @@ class Cholesky(Operation):
         out = output_array(outputs[0], self.context, x.shape, x.dtype)
         batch = x.shape[:-2]
         info = output_array(outputs[1], self.context, batch, "int32") if self.info else None
-        factors(kernels, self.context, self._stacking, x, out, info, self.lower)
+        self._factor(kernels, x, out, info)
 
-
-def factors(
-    kernels: Kernels, context: Context, stacking: Stacking, x: Array, out: Array, info: Array | None, lower: bool
-) -> None:
-    """Set the C-contiguous `out` to the factors of the matrices in `x`, and set `info` unless it is None."""
-    batch, n = x.shape[:-2], x.shape[-1]
-    info = empty(context, (size_of(batch),), "int32") if info is None else info
-    if not out.size:
-        fill_zeros(info)
-        return
-    z = flat(out)
-    ordered = z if lower else transposed(z)
-    if n <= leaf_rows(context):
-        source = stacking.batch(kernels, context, x, batch)
-        factor_block(kernels, context, source if lower else transposed(source), ordered, info)
-        return
-    stacking.copy(kernels, context, x, out)
-    factor(kernels, context, ordered, fill_zeros(info))
-    finish(kernels, context, z, info, lower)
+    def _factor(self, kernels: Kernels, x: Array, out: Array, info: Array | None) -> None:
+        """Set the C-contiguous `out` to the factors of the matrices in `x`, and set `info` unless it is None."""
+        context, batch, n = self.context, x.shape[:-2], x.shape[-1]
+        info = empty(context, (size_of(batch),), "int32") if info is None else info
+        if not out.size:
+            fill_zeros(info)
+            return
+        z = flat(out)
+        ordered = z if self.lower else transposed(z)
+        if n <= leaf_rows(context):
+            source = self._stacking.batch(kernels, context, x, batch)
+            factor_block(kernels, context, source if self.lower else transposed(source), ordered, info)
+            return
+        self._stacking.copy(kernels, context, x, out)
+        factor(kernels, context, ordered, fill_zeros(info))
+        finish(kernels, context, z, info, self.lower)
 
 
 @dataclass(eq=False)
@@ -302,7 +299,7 @@ class CheckedCholesky(Cholesky):
         _find(self, kernels, x, faults)
         out = output_array(outputs[0], self.context, x.shape, x.dtype)
         item = faults.dtype.itemsize
-        factors(kernels, self.context, self._stacking, x, out, view(faults, (1,), (item,), item), self.lower)
+        self._factor(kernels, x, out, view(faults, (1,), (item,), item))
 
 
 @dataclass(eq=False)

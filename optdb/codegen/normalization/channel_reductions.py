@@ -16,6 +16,7 @@ from typing import Any
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import teams
 from optdb.codegen.normalization.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
+from optdb.codegen.operation import Kernels
 from optdb.codegen.source import (
     ROUND_EACH_STEP,
     add_offsets,
@@ -68,13 +69,7 @@ class ChannelFold:
         return Kernel.all_of(ROUND_EACH_STEP + code)
 
     def launch(
-        self,
-        kernels: Mapping[str, CompiledKernel],
-        context: Context,
-        channels: Channels,
-        parts: int,
-        part: int,
-        arrays: Sequence[Array],
+        self, kernels: Kernels, context: Context, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> None:
         """Reduce nonempty channels, each in `parts` parts of `part` elements.
 
@@ -297,13 +292,7 @@ class CompensatedFold:
         return _fold_kernels(self.dtype, self.runs, self.statistic)
 
     def launch(
-        self,
-        kernels: Mapping[str, CompiledKernel],
-        context: Context,
-        channels: Channels,
-        parts: int,
-        part: int,
-        arrays: Sequence[Array],
+        self, kernels: Kernels, context: Context, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> None:
         """Reduce nonempty channels; see `ChannelFold.launch`."""
         n, m = channels.number, channels.size
