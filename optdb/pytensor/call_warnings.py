@@ -73,8 +73,8 @@ class HostNote:
 #: The number of untimed first calls, after which small launches are merged.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
-#: A shorter call, in seconds, mostly consists of launches and waiting on any device.
-SMALL_CALL_S = 1.5e-4
+#: A shorter call, in seconds, mostly consists of Python code, launches and waiting on any device.
+SMALL_CALL_S = 8e-5
 
 
 class TooSmallWarning(UserWarning):
@@ -127,9 +127,9 @@ class SizeNote:
         if call_s >= SMALL_CALL_S or not _is_first():
             return
         warnings.warn(
-            f"A call of this function in mode OPENCL takes {call_s * 1e6:.0f} microseconds, mostly for launching "
-            "kernels. A device pays off from about 20,000 elements on; for smaller models, omit mode='OPENCL' to "
-            "use PyTensor's default mode.",
+            f"A call of this function in mode OPENCL takes {call_s * 1e6:.0f} microseconds, most of them "
+            "outside of kernels. A device pays off from about 20,000 elements on; for smaller models, omit "
+            "mode='OPENCL' to use PyTensor's default mode.",
             TooSmallWarning,
             stacklevel=caller_level(),
         )
