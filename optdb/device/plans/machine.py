@@ -90,6 +90,14 @@ class PlannedMachine:
             for (shapes, _), entry in self._cache.items()
         ]
 
+    def merge_at_once(self) -> None:
+        """Let plans merge small launches in their first run, without waiting until that pays off."""
+        self.linked.merges_at_once = True
+
+    def repeat_commands(self) -> None:
+        """Let a call with the same inputs as the last one only enqueue the last call's commands."""
+        self.linked.repeats_commands = True
+
     @property
     def last_recording(self) -> Recording | None:
         entry = next(reversed(self._cache.values()), None)

@@ -37,7 +37,7 @@ def merge_at_once(function: DeviceFunction) -> None:
     """
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
-        run.linked.merges_at_once = True
+        run.merge_at_once()
 
 
 class RepeatedMethod:
@@ -51,7 +51,7 @@ class RepeatedMethod:
         #: The previous call's arguments in comparable form; None if they are large.
         self._given: list[Any] | None = None
         if isinstance(function._executable.run, PlannedVM):
-            function._executable.run.linked.repeats_commands = True
+            function._executable.run.repeat_commands()
 
     def __call__(
         self,
