@@ -110,7 +110,7 @@ def _beside_theano() -> str:
 
 #: The checks that follow the checks for Theano if PyTensor is also installed.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if only PyTensor is installed. The checks after OpenCL need a device.
+#: The checks if only PyTensor is installed. The checks that follow need an OpenCL device.
 ALONE: dict[str, Callable[[], str]] = {
     "pip": checks._pip,
     "Python": _python,

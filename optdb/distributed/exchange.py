@@ -129,7 +129,7 @@ class Exchange:
         self._seconds = 0.0
         #: The rounds for device arrays; shared by the exchanges of several steps.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays when their commands are enqueued; may enqueue more commands.
+        #: Called with a bucket's number and arrays when the bucket's commands are enqueued; may enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: Called once, when the step's first commands are enqueued.
         self.on_launched: Callable[[], None] | None = None

@@ -51,7 +51,7 @@ HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 #: Maps ops without a counterpart to the index of the first input that stays on the host when the op is lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: Maps ops that pass over their arrays several times, if only on the host, to the benefit that `weight` returns.
+#: Maps ops that pass over their arrays several times on the host to the benefit that `weight` returns.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: The benefit of a matrix product, a convolution or a loop, measured in elementwise passes over its arrays.

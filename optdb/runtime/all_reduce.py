@@ -144,8 +144,8 @@ class ExchangeRound:
     Other devices read the vectors. Keep the object and the vectors unchanged until all devices have ended the round.
 
     `number` is equal on all devices, and so are `specs` except for element counts. `member` is None unless all devices
-    belong to this process. If C code does not compute the results, `reduce` does; it raises an error if another device
-    does not join.
+    belong to this process. If C code does not compute the results, `reduce` does; `reduce` raises an error if
+    another device does not join.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Imports PyOpenCL; without it, raises an error that says how to install it.
 
-Also checks that the process is no fork of a process that used OpenCL, because a driver's threads do not survive a fork.
+Also checks that the process was not forked from a process that used OpenCL: a driver's threads do not survive a fork.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class Script:
             self._calls, self._fallbacks = [], []
 
 
-#: Either way to make calls.
+#: What enqueues calls: a script, or the driver at once.
 Calls = Immediate | Script
 
 

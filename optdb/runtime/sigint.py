@@ -31,7 +31,7 @@ def defer_sigint(call: Callable[..., T], *args: Any) -> T:
         _state.holder = holder
         return call(*args)
     finally:
-        # Python raises interrupts only at calls, and there is none before this line.
+        # Python raises interrupts only at calls, and no call precedes this line.
         _state.holder = None
         holder.release()
 

@@ -181,7 +181,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If it would, move `node` after all other users of that memory in the order.
+        If the graph would stay valid, move `node` behind all other users of that memory in the order.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])

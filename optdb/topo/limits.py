@@ -58,7 +58,7 @@ class GrowthLimits:
         return nodes > MIN_NODE_LIMIT and nodes > MAX_NODE_RATIO * self._base
 
     def node_limit_exceeded(self, rewriter: str, nodes: int) -> LimitExceeded:
-        """Return the error for a graph of `nodes` nodes that `rewriter` enlarged the most."""
+        """Return the error for a graph that has grown to `nodes` nodes, mostly because of `rewriter`."""
         return LimitExceeded(
             rewriter,
             f"made the graph grow from {self._nodes_before} to {nodes} nodes, which is more than the engine allows",

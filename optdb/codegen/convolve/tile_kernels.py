@@ -94,7 +94,7 @@ TENSOR_TILES: Mapping[Kind, Sequence[Tile]] = {
     "WEIGHTS": [Tile(128, 128, 16, 8, 16, True), Tile(64, 128, 16, 4, 16, True), *_TENSOR_TILES],
 }
 
-#: Float32 tiles for results and gradients for images, on devices with asynchronous copies.
+#: Float32 tiles for devices with asynchronous copies, for the results and the gradients with respect to images.
 COPIED_TILES = [
     Tile(64, 64, 16, 8, 8, stages=2),
     Tile(32, 128, 16, 4, 8, stages=3),

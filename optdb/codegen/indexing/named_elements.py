@@ -213,7 +213,7 @@ for (; i < stop; ++i, ++at{last}) {{
 def _stepped_axes(
     pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the one of positions.
+    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the axis of positions.
 
     Axes of length 1 replace merged axes, because the kernels have a fixed number of axes.
     """

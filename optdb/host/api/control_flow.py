@@ -171,7 +171,7 @@ def _done_until(database: DB) -> list[str]:
 
 
 def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) -> list[Variable]:
-    """Return an IfElse like `op` between variables of any type.
+    """Return an IfElse that is like `op`, but chooses between variables of any type.
 
     The result is a view of the chosen value, because Theano can only copy values of its own types.
     """

@@ -19,7 +19,7 @@ _FAR = 1000
 def source_location(var: Variable) -> tuple[str, str]:
     """Return the user's line that created a variable, and its call stack; both are empty if unknown.
 
-    If a rewriter has dropped the line, return the nearest ancestor's, as ``after train.py:11: h = x.dot(w)``.
+    If a rewriter has dropped the line, return the line of the nearest ancestor: ``after train.py:11: h = x.dot(w)``.
     """
     nearest = _nearest(var)
     if nearest is None:

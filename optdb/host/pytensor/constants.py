@@ -1,7 +1,7 @@
 """Faster inference of PyTensor's constant values and static shapes.
 
-Both nearly always find nothing, after walking a graph or rewriting a copy of it. This module recognizes the common
-unknown cases first.
+Both nearly always find nothing, after walking a graph or rewriting a copy of it. This module first recognizes the
+common cases in which the value is unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts about PyTensor's rewriters; `optdb.host.pytensor.reads` observes lasting refusals."""
+"""Facts about PyTensor's rewriters; `optdb.host.pytensor.reads` finds the rewriters that will keep refusing a node."""
 
 from __future__ import annotations
 

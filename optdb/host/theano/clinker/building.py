@@ -243,7 +243,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to a counter, which is the size of a file; return the new value."""
+    """Add to a counter that is stored as the size of a file; return the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

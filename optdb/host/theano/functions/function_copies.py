@@ -44,7 +44,7 @@ def _ordering(
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Order nodes that overwrite memory after its other readers, and mark the user's overwritten inputs."""
+    """Order nodes so that memory is read before a node overwrites it, and mark the user's overwritten inputs."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.

@@ -173,8 +173,8 @@ class State:
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
         """Return the shared variable for a storage cell of Theano; add a new one with Theano's value.
 
-        The first function that uses a variable decides whether it is on the device. Return None if functions use
-        Theano's storage itself.
+        The first function that uses a variable decides whether it is on the device. Return None if
+        functions use Theano's storage directly.
         """
         shared = self._by_storage.get(id(storage))
         if shared is None:

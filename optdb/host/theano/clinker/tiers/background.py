@@ -107,7 +107,7 @@ class ModuleJob(Job):
 class ExtensionJob(Job):
     """A job that runs a program to build one of Theano's own extension modules."""
 
-    #: In the unit of the effort of modules.
+    #: Measured in the same unit as the effort of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
 
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:

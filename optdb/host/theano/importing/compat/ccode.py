@@ -108,7 +108,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
 
 
 def _with_accessors(source: str) -> str:
-    """Replace accesses of dtype fields that NumPy 2 has moved by NumPy's macros."""
+    """Use NumPy's macros to access the dtype fields that NumPy 2 has moved."""
     return re.sub(
         r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
         lambda match: f"PyDataType_{match[2].upper()}({match[1]})",
