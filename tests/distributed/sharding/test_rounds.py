@@ -29,7 +29,7 @@ from tests.opencl_device import SMALLEST_BATCHES, runtime_context
 
 pytestmark = pytest.mark.usefixtures("engine_where_quick")
 
-with_c_code = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
+with_c_code = pytest.mark.skipif(not driver_batches.loop_library(), reason="there is no C compiler")
 
 LENGTHS = (6, 9)
 
