@@ -59,6 +59,17 @@ __kernel void SEQUENCE(const __global ulong *starts, uint count, const __global 
     }
 }
 
+/* Each group runs one tile; the order of tiles is undefined. */
+__kernel void SCATTERED(const __global ulong *tiles, const __global ulong *entries)
+{
+    const ulong tile = tiles[get_group_id(0)];
+    const __global ulong *entry = entries + (uint)tile;
+    switch ((uint)entry[0]) {
+    case COPY: optdb_copy_tile(entry, tile >> 32); break;
+    case FILL: optdb_fill_tile(entry, tile >> 32); break;
+    }
+}
+
 /* Persistent groups run the tiles phase by phase. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tiles, const __global ulong *entries,

@@ -26,7 +26,6 @@ from optdb.device.launches.programs import PERSISTENT, KernelKey, merged_program
 from optdb.runtime import binaries, children
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import BuildError, make
-from optdb.runtime.build import build as runtime_build
 from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GridBarrier
 from optdb.runtime.library import cl
@@ -100,9 +99,7 @@ def build(
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build or load a program; return it with each kernel's case number. Raise BuildError if that fails."""
     source, cases = description.written() if written is None else written
-    # The program that only copies and fills is the same for all functions.
-    built = make if description.kernels else runtime_build
-    program = built(context, source, description.barrier.options, name="the program of merged launches")
+    program = make(context, source, description.barrier.options, name="the program of merged launches")
     kernel = cl.Kernel(program, PERSISTENT)
     largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
     if largest < description.items:

@@ -1,4 +1,4 @@
-"""Merges small copies of next values into one launch (``persistent_program``).
+"""Merges small copies of next values into one launch of *scattered* tiles (``programs``).
 
 A training step ends with one copy per parameter, most of which run in less time than the driver needs to enqueue them.
 """
@@ -11,20 +11,24 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from optdb.device.launches.accesses import ranges_of_copy
+from optdb.device.launches.entries import PIECE_NBYTES, addresses_of, buffers_of, entry_of, table_of
 from optdb.device.launches.merging import Course, Pause, in_thread
-from optdb.device.launches.persistent_program import PersistentProgram
-from optdb.device.launches.residencies import WORK_GROUP_ITEMS, Residency
+from optdb.device.launches.programs import SCATTERED, merged_program
 from optdb.runtime.background import unhurried
-from optdb.runtime.commands import Command, CommandList, EnqueueCopy
+from optdb.runtime.build import build
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKernel
 from optdb.runtime.context import Context
-from optdb.runtime.grid_barriers import GROUP_BARRIER
+from optdb.runtime.dependencies import phases_of
+from optdb.runtime.library import cl
 
 #: The maximum size in bytes of a merged copy; larger copies use the driver's command.
 _MAX_NBYTES = 1 << 18
 _MIN_COPIES = 4
-#: The number of groups for each compute unit; each group copies several tiles if there are more.
-_GROUPS_PER_UNIT = 4
+#: Work-group size for each device kind.
+_GROUP = {"cpu": 1, "gpu": 256}
 
 
 def copies_course(context: Context, commands: CommandList, setting: str) -> Course:
@@ -56,34 +60,57 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], setting
 def build_early(context: Context) -> None:
     """Build the program for merged copies in advance on devices that need it, so that no call waits."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
-        _program(context, [])
+        _program(context)
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
-    """Replace runs of consecutive small copies by a launch for each phase of independent copies."""
-    runs = list(_runs(commands))
-    program = _program(context, [copy for run, merges in runs if merges for copy in run])
-    accesses = functools.partial(ranges_of_copy, roots={})
+    """Replace runs of consecutive, independent small copies by launches."""
     return CommandList(
-        command for run, merges in runs for command in (program.merged(run, accesses) if merges else run)
+        command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
     )
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in order, each with a flag: whether it has enough small copies for one launch."""
+    """Yield runs of commands in order, with a flag: whether the run has enough independent copies for a launch."""
+    roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
-        run: list[Any] = list(group)
-        yield run, is_copy and len(run) >= _MIN_COPIES
+        block: list[Any] = list(group)
+        ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
+        while block:
+            # A run ends before a copy that depends on one of its copies.
+            independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
+            length = sum(1 for _ in independent) if is_copy else len(block)
+            yield block[:length], is_copy and length >= _MIN_COPIES
+            block, ranges = block[length:], ranges[length:]
 
 
 def _is_small_copy(command: Command) -> bool:
     return isinstance(command, EnqueueCopy) and not command.is_rebindable and command.nbytes <= _MAX_NBYTES
 
 
-def _program(context: Context, copies: Sequence[EnqueueCopy]) -> PersistentProgram:
-    profile = context.profile
-    items = min(WORK_GROUP_ITEMS[profile.device_kind], profile.max_local_size)
-    groups = _GROUPS_PER_UNIT * profile.compute_units
-    program = PersistentProgram(Residency(context, GROUP_BARRIER, groups, items, is_split=True), copies)
-    program.build(in_child=False)
-    return program
+def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
+    program, buffers = _program(context), buffers_of(copies)
+    addresses = addresses_of(context, program, buffers)
+    table, starts = table_of(entry_of(copy, 0, addresses) for copy in copies)
+    tiles = [
+        start | tile << 32
+        for start, copy in zip(starts, copies, strict=True)
+        for tile in range(-(-copy.nbytes // PIECE_NBYTES))
+    ]
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    args = tuple(cl.Buffer(context.cl_context, flags, hostbuf=words) for words in (np.array(tiles, np.uint64), table))
+    kernel = cl.Kernel(program, SCATTERED)
+    kernel.set_args(*args)
+    items = _items(context)
+    return EnqueueKernel(
+        context.queue, kernel, (len(tiles) * items,), (items,), args, kept_alive=tuple(buffers)
+    ).prepare()
+
+
+def _program(context: Context) -> cl.Program:
+    source, _ = merged_program(SCATTERED, {}, _items(context))
+    return build(context, source, name="the program of batched copies")
+
+
+def _items(context: Context) -> int:
+    return min(_GROUP[context.profile.device_kind], context.profile.max_local_size)

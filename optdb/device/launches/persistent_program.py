@@ -150,8 +150,7 @@ class PersistentProgram:
     def _launch(self, tables: Sequence[cl.Buffer], buffers: Sequence[cl.Buffer], first: int, end: int) -> EnqueueKernel:
         resident = self._resident
         context, groups, items = resident.context, resident.groups, resident.items
-        # Without a grid barrier, no launch can fail, and nothing reads the words.
-        words = grid_words(context.cl_context) if resident.barrier.meets else tables[0]
+        words = grid_words(context.cl_context)
         args: tuple[Any, ...] = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
         assert self._program is not None  # a program is built before its first launch
         kernel = cl.Kernel(self._program, PERSISTENT)

@@ -73,11 +73,12 @@ class Form:
     synchronizes: bool = False  #: Whether the merged kernels may contain barriers.
 
 
-#: The kernels of the two forms: one work item executes all commands in order, or resident groups divide the tiles of a
-#: *phase* of independent commands, and then meet at a grid barrier.
-SEQUENCE, PERSISTENT = "optdb_sequence", "optdb_persistent"
+#: The three forms: one work item executes all commands in order; each group executes one tile, in any order; resident
+#: groups divide the tiles of a *phase* of independent commands, and then meet at a grid barrier.
+SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
 _FORMS = {
     SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
+    SCATTERED: Form("SCATTERED", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop),
     PERSISTENT: Form("PERSISTENT", "ITEM_OF_LAUNCH", "entry, index", "__local", _id_in_group, synchronizes=True),
 }
 

@@ -19,8 +19,8 @@ from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, us
 from optdb.runtime.library import cl
 
 #: Work-group size for each device kind.
-WORK_GROUP_ITEMS = {"cpu": 1, "gpu": 256}
-#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own.
+_ITEMS = {"cpu": 1, "gpu": 256}
+#: The maximum number of tiles per group; a command with more tiles keeps its own launch.
 MAX_ROUNDS = 4
 #: The maximum number of tiles per group for products and for reductions. Their items synchronize, so they are faster if
 #: several groups share a compute unit, as in a separate launch: on an H200, the sum of 3,200 rows of 10,000 columns
@@ -79,7 +79,7 @@ def residency(context: Context, setting: str) -> Residency | None:
     quirks = profile.quirks
     if setting == "never" or not quirks.keeps_addresses or (setting == "auto" and not quirks.persistent_launches):
         return None
-    items = min(WORK_GROUP_ITEMS[profile.device_kind], profile.max_local_size)
+    items = min(_ITEMS[profile.device_kind], profile.max_local_size)
     if setting == "split":
         return Residency(context, GROUP_BARRIER, _SPLIT_GROUPS, items, is_split=True)
     if profile.is_processor or quirks.is_memory_checker:
