@@ -249,6 +249,11 @@ class DeviceProfile:
         return next((name for name, part in SHORT_NAMES.items() if part in platform), None)
 
     @property
+    def runs_in_caller(self) -> bool:
+        """Whether the driver runs commands in the calling thread, as PoCL's drivers basic and cpu-minimal do."""
+        return self.short_name == "pocl" and self.name.startswith(("basic", "cpu-minimal"))
+
+    @property
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, like a CPU core.
 

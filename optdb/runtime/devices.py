@@ -44,8 +44,6 @@ _VARIABLE = "POCL_CACHE_DIR"
 #: The environment variable that names PoCL's drivers, read once. The usual driver wakes threads for each launch;
 #: the second one runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
-#: How the names of devices begin that run commands in the calling thread.
-_IN_CALLER = ("basic", "cpu-minimal")
 #: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
@@ -392,7 +390,7 @@ def in_caller(device: cl.Device) -> cl.Device | None:
 
 
 def _runs_in_caller(device: cl.Device) -> bool:
-    return device.name.startswith(_IN_CALLER) and profile_of(device).short_name == "pocl"
+    return profile_of(device).runs_in_caller
 
 
 @functools.cache
