@@ -231,6 +231,7 @@ _REDUCTIONS = [
 
 _NEW = [
     *[Case(OpenCLEye(dtype), 5, 7, k) for dtype in MIXED for k in (0, -2, 3)],
+    Case(OpenCLEye("float32"), 1, 1, 0),
     *[Case(OpenCLARange(dtype), 2, 37, 3) for dtype in MIXED[:4]],
     *[Case(OpenCLTri(dtype), 5, 7, 1) for dtype in MIXED[:4]],
     Case(OpenCLAlloc(), floats(), 5, 7),
@@ -436,6 +437,7 @@ NEVER = {
             "SavedProducts": ("copy",),
             "IncSubtensor": ("copy", "inc", "set"),
             "Pad": ("set",),
+            "BatchNormTrain": ("normalize",),
         }.items()
         for kernel in kernels
     },

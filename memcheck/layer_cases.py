@@ -109,6 +109,7 @@ _NORMALIZATION = [
         ((0, 2, 4), (3, 2, 5, 2, 3), (1, 2, 1, 2, 1)),
         ((0, 2), (3, 5, 8), (1, 5, 1)),
         ((0,), (3, 12), (1, 12)),
+        ((0,), (1, 12), (1, 12)),
     ]
     for x, numbers in [(floats(*shape), _one_each(*of_channel))]
     for case in [
