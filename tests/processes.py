@@ -27,8 +27,8 @@ def with_extensions(folder: Path, names: Iterable[str] = EXTENSIONS.values()) ->
 
     Parameters
     ----------
-    The base_compiledir, for processes with this process's Python.
-        The base_compiledir, for processes with the Python of this one.
+    folder : Path
+        The base_compiledir, for processes with this process's Python.
     names : iterable of str
         The extensions to copy.
 

@@ -101,7 +101,7 @@ def explain(function: Any) -> str:
 def _device_lines(compiled: OpenCLFunction) -> list[str]:
     lines: list[str] = []
     for shapes, plan in compiled.function.traced_calls:
-        where = ", in the calling thread" if plan.context.runs_in_caller else ""
+        where = ", in the calling thread" if plan.context.profile.runs_in_caller else ""
         lines.append(f"arguments of shapes {', '.join(map(str, shapes))}{where}:")
         lines += [f"  device: {work}" for work in plan.device_work]
         lines += [f"  host: {step.work} moves {step.moved_nbytes:,} bytes in each call" for step in plan.host_steps]

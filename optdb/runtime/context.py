@@ -51,8 +51,6 @@ class Context:
         self.profile = profile_of(self.device)
         #: May be replaced between calls, but compiled functions keep the kernels and batches of earlier options.
         self.options = options
-        #: Whether the context is another one's `in_caller`.
-        self.runs_in_caller = False
         self._pid = os.getpid()
         try:
             self._cl_context, self._queue = _made(self.device)
@@ -82,7 +80,7 @@ class Context:
         if device is None:
             return None
         context = Context(self.spec, self.options, device)
-        context.turn, context.runs_in_caller = self.turn, True
+        context.turn = self.turn
         return context
 
     @property

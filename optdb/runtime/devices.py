@@ -367,7 +367,7 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
             devices = platform.get_devices()
         except cl.Error:  # a driver without its hardware
             continue
-        others = [device for device in devices if not _runs_in_caller(device)]
+        others = [device for device in devices if not profile_of(device).runs_in_caller]
         for d, device in enumerate(others or devices):
             yield f"opencl{p}:{d}", device
 
@@ -380,17 +380,13 @@ def request_in_caller() -> None:
 def in_caller(device: cl.Device) -> cl.Device | None:
     """Return the device of the same driver that runs commands in the calling thread; None if there is none.
 
-    It uses one core, and takes 1.5 us for a launch and its wait, where waking other threads takes 25 us. No list of
-    devices has it.
+    It uses one core, and a launch need not wake and wait for other threads. No list of devices has it.
     """
     devices = device.platform.get_devices()
-    if device not in devices or _runs_in_caller(device):  # a part of a device is not in the list
+    if device not in devices or profile_of(device).runs_in_caller:  # a part of a device is not in the list
         return None
-    return next((each for each in devices if _runs_in_caller(each) and unsupported_reason(each) is None), None)
-
-
-def _runs_in_caller(device: cl.Device) -> bool:
-    return profile_of(device).runs_in_caller
+    found = next((each for each in devices if profile_of(each).runs_in_caller), None)
+    return found if found is None or unsupported_reason(found) is None else None
 
 
 @functools.cache

@@ -114,7 +114,10 @@ class IndexLayout:
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[HostArray, int]:
-        """Return an id for each position, and a bound of the ids. Positions of the same element have the same id."""
+        """Return an id for each position, and an upper bound of the ids.
+
+        Positions of the same element have the same id.
+        """
         weights: list[int] = []
         total = 1
         for numbers in reversed(self.arrays):

@@ -93,7 +93,7 @@ class TracedFunction:
         """Begin a call; return its outputs, which may not be computed yet, and the events to wait for."""
         with self.context.turn():
             traced = self._fitting(cells)
-            if traced is None or traced.needs_host or traced.conditions is not None or traced.context.runs_in_caller:
+            if traced is None or not traced.may_begin:
                 return self.run(cells), []
             return defer_sigint(traced.begin, cells)
 

@@ -173,6 +173,11 @@ class TracedCall:
         """Whether the host does more in each call than pass arguments and results."""
         return self._machine is None or bool(self.next_values) or len(self.device_steps) < len(self.nodes)
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether a call may return before the device has finished it."""
+        return not (self.needs_host or self.conditions is not None or self.context.profile.runs_in_caller)
+
     def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
         """Run several calls that do not need the host; return the results of the last one."""
         finish_work(self.context)

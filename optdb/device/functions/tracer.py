@@ -37,7 +37,7 @@ class Retrace(Exception):
 
 
 class TooMuchWork(Exception):
-    """A call has more work than `most_work` allows."""
+    """Raised if a call has more work than `most_work` allows."""
 
 
 class FunctionTracer:

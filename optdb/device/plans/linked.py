@@ -380,7 +380,7 @@ class LinkedFunction:
     #: Maps a device output to a function that selects its buffer in each call: it maps the value's layout to a buffer,
     #: or to None for the plan's choice.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
-    #: Device inputs whose current values are never read, so that next values may be written early (``donation``).
+    #: Device inputs whose current values are never read, so that next values may be written early (``plan``).
     scratch: frozenset[ValueId] = frozenset()
     #: Whether plans merge small launches at once, because other devices wait for calls.
     merges_at_once: bool = False
