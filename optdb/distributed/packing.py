@@ -109,13 +109,13 @@ class Summands:
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Lend the remaining summands and return the last piece, which may not have reached the host yet."""
+        """Lend the remaining summands and return their first piece, which may not have reached the host yet."""
         assert self._download is not None, "`begin_lending` comes first"
         pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
         exchange.lend(FINAL, pieces)
-        return pieces[-1]
+        return next(piece for piece in pieces if piece.is_last)
 
     def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
         """Wait until a piece of another worker's summands is on the host, and start copying it to the device."""

@@ -125,7 +125,7 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for all pieces from the other workers except each worker's last piece."""
+        """Wait for the pieces that the other workers send before all of their gradients are computed."""
 
     def finish(self) -> Prepared:
         """Wait for the other workers, and return the results of the launched step."""

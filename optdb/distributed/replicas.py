@@ -34,11 +34,11 @@ LIFTED = (rounds,)
 class _Lent:
     """The pieces that workers lend to each other in a step."""
 
-    #: This worker's own last piece.
+    #: The first of this worker's pieces that are complete only after all gradients are computed.
     own: Piece
     #: Yields the other workers' pieces with their ranks, in the order in which they become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The other workers' last pieces, with their ranks.
+    #: The other workers' pieces that are complete only after all gradients are computed, with their ranks.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
@@ -206,7 +206,7 @@ class SynchronousReplica(Replica):
         self._upload_seconds = time.perf_counter() - start
 
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
-        """Wait for the last lent pieces, and let the device add up all pieces.
+        """Wait for the lent pieces that are left, and let the device add up all pieces.
 
         Return the times at which the device had computed the gradients and had received the commands.
         """

@@ -29,6 +29,7 @@ from optdb.opencl.simulator.packing import (
     PiecewiseDownload,
     _Kept,
 )
+from optdb.runtime.buffer_assignment import ALIGNMENT
 from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import listened
 from optdb.runtime.scripts import IMMEDIATE
@@ -272,9 +273,11 @@ def test_pieces_leave_while_others_are_computed(devices):
 
 
 @pytest.mark.slow
-def test_gradients_leave_in_pieces(devices, monkeypatch):
+@pytest.mark.parametrize(("nbytes", "rest"), [(packing.LAST_PIECE_NBYTES, 1), (ALIGNMENT, 4)])
+def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
     """Each of several pieces is lent, and the sums equal those of one device."""
     monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
+    monkeypatch.setattr(packing, "LAST_PIECE_NBYTES", nbytes)
     lent, lend = [], Exchange.lend
 
     def counting(self, number, pieces):
@@ -289,10 +292,10 @@ def test_gradients_leave_in_pieces(devices, monkeypatch):
         DataParallel(f, devices=devices) as train,
         optdb.SimulatorOCL(f) as alone,
     ):
-        assert len(train._training.buckets) == 2
+        assert len(train._training.buckets) == 5
         for each in given:
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
-    # The pieces of two buckets, and the last one.
-    assert max(lent) == 3
+    # The pieces of five buckets, and the rest: the first layer's matrix, two biases and a loss.
+    assert lent[-1] == 5 + rest

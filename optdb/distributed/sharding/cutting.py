@@ -27,8 +27,8 @@ __all__ = ["synchronous_training"]
 
 #: Modules that register rules when they are imported.
 RULE_MODULES = rules.FAMILIES
-#: The minimum number of summands in a bucket, which makes the overhead of starting a copy small in comparison.
-_BUCKET_MEMBERS = 4
+#: The minimum number of summands in a bucket: a layer's matrix and its biases.
+_BUCKET_MEMBERS = 2
 #: Ops that combine values of all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 

@@ -41,6 +41,9 @@ TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the de
 Shape = tuple[int, ...]
 #: The minimum size in bytes of a separate download; for fewer bytes, starting a copy takes longer than the copy.
 PIECE_NBYTES = 1 << 19
+#: The maximum size in bytes of a copy after all variables are computed. Another device uploads one piece while the next
+#: one is downloaded.
+LAST_PIECE_NBYTES = 1 << 23
 
 
 def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
@@ -239,6 +242,10 @@ class Piece:
     #: Whether the piece is complete only when all variables are computed.
     is_last: bool
 
+    @property
+    def nbytes(self) -> int:
+        return sum(values.nbytes for _, _, values in self.parts)
+
     def wait(self) -> None:
         """Wait for the values. Any thread may wait."""
         Arrival(self.events).wait()
@@ -369,27 +376,33 @@ class PiecewiseDownload:
             self._packed.pack()
             if not all(part.is_current for part, _ in begun):
                 raise RuntimeError("a summand changed its shape after it was computed")
-            self._pieces.append(self._rest([part for part, _ in begun]))
+            self._pieces += self._rest([part for part, _ in begun])
             return self._pieces
 
-    def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
-        """Start downloading the variables that are not in the parts in `begun`."""
+    def _rest(self, begun: Sequence[_PackedPart]) -> list[Piece]:
+        """Start downloading the variables that are not in the parts in `begun`; return at least one piece."""
         after = [mark(self._packed._state.context.queue)]
-        piece = Piece([], [], is_last=True)
+        rest = [Piece([], [], is_last=True)]
         for dtype, vector in self._packed._vectors.items():
             left = {number for part in begun if part.dtype == dtype for number in part.numbers}
             for first, stop in _runs(number for number in range(len(vector.arrays)) if number not in left):
-                part = vector.part(first, stop)
-                if part.start == part.stop:
-                    continue
-                elements, event = vector.fetch(self._queue, part, after)
-                piece.parts.append((dtype, part, elements))
-                piece.events.append(event)
+                for part in _cut(vector.part(first, stop), LAST_PIECE_NBYTES // dtype.itemsize):
+                    if rest[-1].nbytes >= LAST_PIECE_NBYTES:
+                        rest.append(Piece([], [], is_last=True))
+                    elements, event = vector.fetch(self._queue, part, after)
+                    rest[-1].parts.append((dtype, part, elements))
+                    rest[-1].events.append(event)
         self._queue.flush()
-        for each in (*self._pieces, piece):
+        for each in (*self._pieces, *rest):
             for _, _, elements in each.parts:
                 record_transfer(TO_HOST, elements.nbytes)
-        return piece
+        return rest
+
+
+def _cut(whole: slice, size: int) -> Iterator[slice]:
+    """Yield consecutive parts of a slice, with at most `size` elements each."""
+    for start in range(whole.start, whole.stop, size):
+        yield slice(start, min(start + size, whole.stop))
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
