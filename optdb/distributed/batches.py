@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from optdb.host.api.variables import TensorType
 from optdb.host.theano.functions.originals import CallArgument
 from optdb.unknown_names import UnknownName
 
-__all__ = ["axes_of", "bound", "parts_of"]
+__all__ = ["axes_of", "bound", "kept", "parts_of"]
 
 
 def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
@@ -106,6 +108,23 @@ def parts_of(
         parts.append(Part(own, rows, first, length))
         first += rows
     return parts
+
+
+def kept(parts: Sequence[Part], given: Sequence[Part]) -> list[Part]:
+    """Return staged parts with copies of the values that are still the caller's, as in `given`, the unstaged parts."""
+    copies: dict[int, Any] = {}
+
+    def own(value: Any, before: Any) -> Any:
+        if value is not before:
+            return value
+        if id(value) not in copies:
+            copies[id(value)] = np.array(value) if isinstance(value, np.ndarray) else deepcopy(value)
+        return copies[id(value)]
+
+    return [
+        replace(part, arguments=list(map(own, part.arguments, unstaged.arguments)))
+        for part, unstaged in zip(parts, given, strict=True)
+    ]
 
 
 def _rows(value: Any, axis: int | None, first: int, rows: int) -> Any:

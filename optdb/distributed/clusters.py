@@ -211,8 +211,8 @@ class ClusterGroup:
         async with self._turn:
             return await run(*args)
 
-    def begin(self, divide: Callable[[int], list[Part]]) -> CompletedStep:
-        """Run a step and return the completed step.
+    def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> CompletedStep:
+        """Run a step and return the completed step, which no longer needs the arguments.
 
         Raise `WorkerFailed` if a worker raised an error, which leaves the state unchanged; `StateLost` if no worker has
         the state.

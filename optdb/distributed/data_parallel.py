@@ -5,11 +5,8 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from optdb.device.progress import shows_progress, started_bar
 from optdb.distributed import checkpoints
@@ -200,13 +197,11 @@ class DataParallel:
             If all workers died.
         """
         self._check_open()
-        values = bound(self._original.arguments, args, kwargs)
-        # Copy each argument once instead of copying each of its parts.
-        return self._begin([np.array(value) if isinstance(value, np.ndarray) else deepcopy(value) for value in values])
+        return self._begin(bound(self._original.arguments, args, kwargs), keep=True)
 
-    def _begin(self, values: Sequence[Any]) -> StepFuture:
+    def _begin(self, values: Sequence[Any], keep: bool = False) -> StepFuture:
         divide = functools.partial(parts_of, self._original.arguments, values, self._axes)
-        future = StepFuture(self._group.begin(divide), self._put_together)
+        future = StepFuture(self._group.begin(divide, keep), self._put_together)
         if self._checkpoint is not None and self._group.begun % self._checkpoint_every == 0:
             future.wait()
             self.save()

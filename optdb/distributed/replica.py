@@ -95,7 +95,7 @@ class Replica:
     def stage(self, part: Part) -> Part:
         """Start copying a part to the device, which may still run an earlier step; return the part for `prepare`.
 
-        Any thread may call this method. The arguments may change after it returns.
+        Any thread may call this method. The arguments that it has replaced may change after it returns.
         """
         return part
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
+from optdb.distributed.batches import kept
 from optdb.distributed.errors import Aborted, WorkerFailed
 from optdb.distributed.exchange import Exchange, Mailbox
 from optdb.distributed.replica import Ending, Part, Prepared, Replica
@@ -98,10 +99,11 @@ class ThreadGroup:
         """The number of steps that are committed or pending."""
         return self._steps + len(self._pending)
 
-    def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
+    def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> PendingStep:
         """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
-        `divide` takes the number of workers and returns their parts, which must not change before the step has ended.
+        `divide` takes the number of workers and returns their parts. With `keep`, they may change when this method
+        returns, otherwise when the step has ended.
         Raise `WorkerFailed` if an earlier step failed and the caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
@@ -112,18 +114,20 @@ class ThreadGroup:
             raise error
         count = len(self._pending)
         try:
-            return without_sigint(self._begin, divide)
+            return without_sigint(self._begin, divide, keep)
         except BaseException:
             if len(self._pending) > count:  # the caller does not receive the step
                 self._give_up()
             raise
 
-    def _begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
-        parts = divide(len(self._replicas))
+    def _begin(self, divide: Callable[[int], list[Part]], keep: bool) -> PendingStep:
+        given = parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
-        if previous is not None:
-            # The devices are still running the previous step, so stage the new parts.
-            parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
+        if keep or previous is not None:
+            # The devices may still run the previous step, so stage the new parts.
+            parts = [replica.stage(part) for replica, part in zip(self._replicas, given, strict=True)]
+        if keep:
+            parts = kept(parts, given)
         step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
         switch_interval.begin()

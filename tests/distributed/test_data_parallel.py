@@ -293,8 +293,8 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
     has_following[-1].set()
     begin_staging, begin, run = StagingBuffer.begin, ThreadGroup.begin, ThreadGroup._run
 
-    def begin_next(group, divide):
-        begun = begin(group, divide)
+    def begin_next(group, divide, keep):
+        begun = begin(group, divide, keep)
         has_following[begun.number - 1].set()
         return begun
 
@@ -312,8 +312,7 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         monkeypatch.setattr(ThreadGroup, "_run", run_beside_the_next)
         found += train.train(batch for batch in given[4:])
         state = [train.get(shared) for shared in f.get_shared()]
-    # No device is busy when the first of these arrives.
-    assert sum(each is not None for each in staged) == len(devices) * 7
+    assert sum(each is not None for each in staged) == len(devices) * 8
     check(f, found, state, given)
 
 
