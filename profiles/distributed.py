@@ -409,7 +409,7 @@ def devices(
 
     Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' runs a simulator with a whole batch in each
     of several threads; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of each worker's
-    part. Exact steps are timed in calls that wait for their results, and in `train`.
+    part. Exact steps are timed in calls that wait for their results, and in `train`; compare the latter with run_async.
     """
     names = list(devices) or _several_devices(count)
     print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
@@ -424,7 +424,9 @@ def devices(
     table = Table("way", "steps a second", "times the rows of one device")
     with optdb.SimulatorOCL(f, names[0]) as alone:
         one = _rate(lambda number: alone(*batches[number % 4]), steps, settle)
+        not_awaited = steps / _seconds(lambda: [alone.run_async(*batches[i % 4]) for i in range(steps)][-1].wait())
     table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
+    table.add_row("the same with run_async", f"{not_awaited:.2f}", f"{not_awaited / one:.2f}")
     if "simulators" in ways:
         both = _threads(f, names, batches, steps, settle)
         table.add_row(f"simulators in as many threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")

@@ -6,10 +6,12 @@ for blocking copies, a trial decides once per context.
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,11 @@ ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
 #: waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
+#: The minimum number of bytes that a thread copies, and the maximum number of threads: on a machine with an H200, one
+#: thread copies 16 MB in 2.2 ms, four in 0.8 ms, and eight are as fast as four.
+_NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
+#: Of this many processors, one copies, since others feed other devices.
+_PROCESSORS_PER_THREAD = 4
 
 
 @dataclass(eq=False)
@@ -42,6 +49,28 @@ class _Block:
         return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
 
 
+class _Copiers:
+    """Copies large arrays in up to `count` threads."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool = ThreadPoolExecutor(count, "optdb-copy") if count > 1 else None
+
+    def copy(self, target: HostArray, source: HostArray) -> None:
+        """Copy all elements to an array with the same shape and dtype."""
+        count = min(self._count, source.nbytes // _NBYTES_PER_THREAD)
+        if self._pool is None or count < 2 or not source.flags.c_contiguous:
+            np.copyto(target, source)
+            return
+        pieces = zip(*(np.array_split(array.reshape(-1), count) for array in (target, source)), strict=True)
+        copies = [self._pool.submit(np.copyto, *piece) for piece in pieces]
+        try:
+            for copy in copies:
+                copy.result()
+        finally:
+            wait(copies)  # after an interrupt, the target may be used again
+
+
 class PinnedMemory:
     """The blocks of pinned memory in a context, which any thread may use."""
 
@@ -53,6 +82,7 @@ class PinnedMemory:
         self._queue = cl.CommandQueue(queue.context, queue.device)
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
+        self._copiers = _Copiers(min(_MOST_THREADS, (os.cpu_count() or 1) // _PROCESSORS_PER_THREAD))
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Start copying an array into a buffer; return the event, or None if no block is free.
@@ -66,8 +96,8 @@ class PinnedMemory:
             # Keep the most recently used block last.
             self._blocks.remove(block)
             self._blocks.append(block)
-            np.copyto(block.memory[: value.nbytes].view(value.dtype).reshape(value.shape), value)
             content = block.memory[: value.nbytes]
+            self._copiers.copy(content.view(value.dtype).reshape(value.shape), value)
             block.event = cl.enqueue_copy(queue, target, content, dst_offset=offset, is_blocking=False)
             return block.event
 

@@ -240,8 +240,9 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
     assert third == [(0, [(0, 0)]), (1, [(1, 0)]), (1, [(1, 1)])]
 
 
-def test_pieces_leave_while_others_are_computed(devices):
+def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
     """Commands send the first of two large variables once it is packed, and the others at the end."""
+    monkeypatch.setattr(packing, "PIECE_ARRAYS", 1)
     rng = np.random.RandomState(0)
     shapes = [(300, 500), (7,), (200, 800)]
     shared = [theano.shared(rng.standard_normal(shape).astype("float32")) for shape in shapes]
@@ -258,9 +259,16 @@ def test_pieces_leave_while_others_are_computed(devices):
         (vector,), (whole,) = packed.download(), packed._vectors.values()
         kept.commands.clear()
         with listened(kept):
-            pieces.enqueue({1: whole.arrays[1]})  # small
+            pieces.enqueue({0: whole.arrays[0][:1]})  # small
             assert not kept.commands
             pieces.enqueue({0: whole.arrays[0]})
+        monkeypatch.setattr(packing, "PIECE_ARRAYS", 2)
+        held = _Kept()
+        with listened(held):
+            pieces.enqueue({1: whole.arrays[1]})  # few
+            assert not held.commands
+            pieces.enqueue({0: whole.arrays[0]})
+        assert held.commands[2].sources == tuple(array.base_data for array in whole.arrays[:2])
         commands = CommandList(command.bind(lambda buffer: (buffer, 0)) for command in kept.commands)
         for _ in range(2):
             pieces.restart()
@@ -277,6 +285,7 @@ def test_pieces_leave_while_others_are_computed(devices):
 def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
     """Each of several pieces is lent, and the sums equal those of one device."""
     monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
+    monkeypatch.setattr(packing, "PIECE_ARRAYS", 1)
     monkeypatch.setattr(packing, "LAST_PIECE_NBYTES", nbytes)
     lent, lend = [], Exchange.lend
 

@@ -47,6 +47,24 @@ def test_values_arrive(context, dtype, layout):
     assert len(blocks(context)) == 1
 
 
+@pytest.mark.parametrize("shape", [(1 << 20,), (3, 1 << 18), (1 << 18, 3), (1, 1, 700_001)])
+def test_threads_copy_large_arrays(context, monkeypatch, shape):
+    copied, copyto = [], np.copyto
+
+    def counting(target, source):
+        copied.append(source.size)
+        copyto(target, source)
+
+    monkeypatch.setattr(context.kept[pinned_memory.__name__], "_copiers", pinned_memory._Copiers(3))
+    monkeypatch.setattr(pinned_memory, "_NBYTES_PER_THREAD", 1 << 18)
+    monkeypatch.setattr(np, "copyto", counting)
+    value = RNG.rand(*shape).astype("float32")
+    for values, threads in ((value, 3), (value.T if value.ndim == 2 else value[..., ::-1], 1)):
+        copied.clear()
+        np.testing.assert_array_equal(to_host(from_host(context, values)), values)
+        assert len(copied) == threads and sum(copied) == value.size
+
+
 @pytest.mark.parametrize("with_events", [False, True])
 def test_arrays_may_be_changed_while_the_device_is_busy(context, with_events):
     gate = keep_busy(context)

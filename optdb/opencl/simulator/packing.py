@@ -39,8 +39,9 @@ _first_of = operator.itemgetter(0)
 #: The names of transfers without an op.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
-#: The minimum size in bytes of a separate download; for fewer bytes, starting a copy takes longer than the copy.
-PIECE_NBYTES = 1 << 19
+#: The minimum size in bytes of a piece that is downloaded early: in general, and with fewer than `PIECE_ARRAYS` arrays.
+#: Each piece delays the device, so an LSTM is slower with three pieces than with one, but layers of 64 MB are not.
+PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
 #: The maximum size in bytes of a copy after all variables are computed. Another device uploads one piece while the next
 #: one is downloaded.
 LAST_PIECE_NBYTES = 1 << 23
@@ -334,6 +335,8 @@ class PiecewiseDownload:
         self._queue = side_queue(packed._state.context)
         self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
+        #: Computed variables that are still too few for a piece.
+        self._computed: dict[int, DeviceArray] = {}
 
     def restart(self) -> None:
         """Wait for the pieces of an earlier step, and discard them."""
@@ -341,14 +344,19 @@ class PiecewiseDownload:
         for piece in self._pieces:
             piece.wait()
         self._pieces.clear()
+        self._computed.clear()
 
-    def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that download the next values in `arrays`, by variable; a plan replays them.
+    def enqueue(self, computed: Mapping[int, DeviceArray]) -> None:
+        """Enqueue commands that download computed next values, by variable; a plan replays them.
 
-        The commands do nothing if the plan computes the variables elsewhere. `end` copies pieces below `PIECE_NBYTES`.
+        The commands do nothing if the plan computes the variables elsewhere. Small variables are downloaded with those
+        that are computed next, or by `end`.
         """
-        if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
+        self._computed.update(computed)
+        nbytes = sum(array.nbytes for array in self._computed.values())
+        if nbytes < (LARGE_PIECE_NBYTES if len(self._computed) < PIECE_ARRAYS else PIECE_NBYTES):
             return
+        arrays, self._computed = self._computed, {}
         queue, mark = self._packed._state.context.queue, EventHandle()
         enqueue(EnqueueMark(queue, mark))
         enqueue(StartQueue(queue))
