@@ -472,7 +472,7 @@ def _exact_rate(
 
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
     """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
-    train.train(batches)
+    train.train(batches[number % len(batches)] for number in range(2 * _WARM_UP))
     return steps / _seconds(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
 
 
