@@ -25,8 +25,6 @@ class ShapeEnv:
     def __init__(self) -> None:
         #: The expressions that compute the symbolic sizes, indexed by `SymInt.number`.
         self.entries: list[Entry] = []
-        #: The values of `entries` in the example call.
-        self.examples: list[Any] = []
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
         #: Maps the numbers of sizes for which the guards allow only one value to these values.
@@ -37,7 +35,6 @@ class ShapeEnv:
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
-            self.examples.append(value)
         return SymInt(self, number, value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:

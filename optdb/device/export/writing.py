@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from optdb.device.export.coverage import covers, pinned_lengths
 from optdb.device.export.walking import Held, InputSpec, Traceable, trace
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.exported.manifest import SharedValue
+from optdb.runtime.exported.rules import Call as BoundCall
+from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.writing import write as write_file
+from optdb.runtime.expressions import ArgumentNumber, Arithmetic, AxisLength, Ref
 from optdb.runtime.recording import Trace, Untraceable
+from optdb.runtime.sizes import operand
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
@@ -193,9 +196,8 @@ def _traces(
         args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
         values = function.signature.bind(args, kwargs, name)
         traced = functools.partial(trace, function.computes, _specs(function, values, states), device_kind)
-        make = functools.partial(_trace, traced, function.computes.fixed)
-        covering = next((earlier for earlier in traces if covers(earlier, values, make)), None)
-        made, why = (covering, None) if covering is not None else make()
+        covering = next((earlier for earlier in traces if _covers(earlier, values)), None)
+        made, why = (covering, None) if covering is not None else _trace(traced, function.computes.fixed)
         if covering is None:
             traces.append(made)
         shapes = tuple(value.shape for value in values)
@@ -213,6 +215,40 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
         return traced(False), None
     except Untraceable as error:
         return traced(True), str(error)
+
+
+def _covers(trace: Trace, arguments: Sequence[HostArray]) -> bool:
+    """Return whether an earlier trace is also valid for the arguments of another example."""
+    rules = _rules(trace, [f"argument {i}" for i in range(len(arguments))])
+    values = rules.values(BoundCall(arguments, trace.compute_units))
+    shapes = [values.numbers(list(map(operand, shape))) for shape in trace.arguments]
+    return shapes == [x.shape for x in arguments] and rules.broken(values) is None
+
+
+def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
+    """Return descriptions of the lengths that must equal the example's.
+
+    A condition that many lengths satisfy, such as evenness, pins no length.
+    """
+    rules = _rules(trace, [signature.called(position) for position in range(len(trace.arguments))])
+    equal = (guard for guard in trace.rules.guards if guard.op == "==" and isinstance(guard.right, int))
+    pinned = (guard for guard in equal if _determines_lengths(trace, guard.left))
+    return tuple(f"{rules.described(guard.left)} == {guard.right}" for guard in pinned)
+
+
+def _determines_lengths(trace: Trace, size: Any) -> bool:
+    """Return whether a size determines the lengths in its expression, as sums and products do."""
+    if not isinstance(size, Ref):
+        return True
+    entry = trace.rules.entries[size.number]
+    if isinstance(entry, AxisLength | ArgumentNumber):
+        return True
+    is_exact = isinstance(entry, Arithmetic) and entry.op in ("+", "-", "*")
+    return is_exact and all(_determines_lengths(trace, operand) for operand in entry.operands)
+
+
+def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
+    return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
 def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:

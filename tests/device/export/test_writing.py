@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from optdb.device.export import Exportable, Held, Traceable, write
+from optdb.device.export.writing import pinned_lengths
 from optdb.device.expressions import applied
 from optdb.device.functions.uncomputed import uncomputed
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import load
+from optdb.runtime.expressions import AxisLength
+from optdb.runtime.recording import Trace
+from optdb.runtime.sizes import as_int
 from tests.opencl_device import new_context
 
 W = np.linspace(-1, 1, 4)
@@ -93,3 +97,14 @@ def test_errors_name_the_cure(tmp_path, context, examples, device_kinds, error, 
     with pytest.raises(error, match=complaint):
         write(tmp_path / "f.optdb", {None: function(context)}, examples, device_kinds)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_length_that_is_asked_for_as_a_number_is_pinned():
+    found = Trace("cpu", 2)
+    rows, columns = (found.rules.symbol(length, AxisLength(0, axis)) for axis, length in enumerate((5, 3)))
+    found.arguments.append((rows, columns))
+    assert 2 * rows > columns and as_int(rows) is rows
+    signature = Signature((Argument("x", "float32", (False, False)),), "one")
+    assert pinned_lengths(found, signature) == ()
+    assert int(2 * columns) == 6
+    assert pinned_lengths(found, signature) == ("(x.shape[1] * 2) == 6",)
