@@ -59,7 +59,6 @@ class Plan:
         self._final = donation.final
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
-        self._is_rebound = bool(self.buffers.io.external)
         #: The number of commands of an unmerged run if nothing has changed.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in recording.kept_nodes
@@ -155,8 +154,7 @@ class Plan:
             for segment, commands in zip(self._segments, merged, strict=True):
                 segment.commands = commands
         self.restore_cells()
-        if self._is_rebound:
-            self.rebind_io()
+        self.rebind_io()
         given = self._recording.given
         self._changed = {var for var, recorded in given.items() if not same(self.linked.value(var), recorded)}
         steps = self._halves[0]
@@ -203,8 +201,7 @@ class Plan:
     @property
     def final_computes(self) -> bool:
         """Whether a step in the final part must run in Python in the current call; such a step may raise."""
-        changed = self._changed
-        return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
+        return not all(step.is_repeated(self._changed) for step in self._halves[1])
 
     def run_final(self) -> None:
         """Run the steps of the final part after `run`; if one runs in Python, the caller holds the commands."""

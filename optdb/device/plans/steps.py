@@ -34,11 +34,6 @@ class PlanStep:
         #: Whether the step must run in Python in the next run, even if its inputs are unchanged.
         self.stale = False
 
-    @property
-    def computes(self) -> bool:
-        """Whether the step runs in Python in the next run, even if nothing has changed."""
-        return self.free or self.stale
-
     @functools.cached_property
     def is_unobservable(self) -> bool:
         """Whether the step enqueues only uploads to the plan's own memory, which no other function can observe."""
@@ -46,7 +41,7 @@ class PlanStep:
 
     def is_repeated(self, changed: set[ValueId]) -> bool:
         """Return whether the step only enqueues its commands if the variables in `changed` have changed."""
-        return not self.computes and changed.isdisjoint(self.inputs)
+        return not (self.free or self.stale) and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
         """Note that cells may hold other host values than the recorded ones."""

@@ -231,25 +231,21 @@ class FusionGroups:
 def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
     if group.steps + own.steps > MOST_STEPS:
         return False
-    ndim = max(len(group.pattern), 1)
-    constants, inputs = partitioned(var for var, _ in group.inputs | own.inputs)
-    arrays = len(inputs) + group.wanted + own.wanted
-    kind = next(iter(group.members)).outputs[0].type
-    return argument_bytes(ndim, arrays, len(constants)) <= kind.context.profile.max_parameter_bytes
+    inputs = [var for var, _ in group.inputs | own.inputs]
+    return takes_inputs(next(iter(group.members)).outputs[0], inputs, group.wanted + own.wanted)
 
 
-def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Variable]]:
-    """Split variables into constants and others."""
-    constants: list[Variable] = []
-    others: list[Variable] = []
-    for var in variables:
-        (constants if isinstance(var, Constant) else others).append(var)
-    return constants, others
+def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) -> bool:
+    """Tell whether a device accepts a kernel for `result` with these inputs and more arrays; constants are numbers."""
+    numbers = sum(isinstance(var, Constant) for var in inputs)
+    return takes_arguments(result, len(inputs) - numbers + arrays, numbers)
 
 
-def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
-    """Return an upper bound for the size in bytes of a kernel's arguments, which are arrays and numbers."""
-    return 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
+def takes_arguments(result: Variable, arrays: int, numbers: int = 0) -> bool:
+    """Tell whether a device accepts a kernel for `result` with this many arrays and numbers as arguments."""
+    ndim = max(result.type.ndim, 1)
+    size = 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
+    return size <= result.type.context.profile.max_parameter_bytes
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.opencl.branches import Needs, needs_of
-from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, common_pattern, is_cheap, node_program
+from optdb.opencl.fusing.groups import MOST_STEPS, can_fuse, common_pattern, is_cheap, node_program, takes_arguments
 from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
@@ -138,8 +138,7 @@ def _fits(reader: _Reader, kernel: _Kernel) -> bool:
     arrays = len(inputs) + len(reader.others) + len(reader.node.outputs)
     if isinstance(reader.node.op, OpenCLCAReduce):
         return has_room(inputs[0], arrays)
-    kind = reader.node.outputs[0].type
-    return argument_bytes(kind.ndim, arrays) <= kind.context.profile.max_parameter_bytes
+    return takes_arguments(reader.node.outputs[0], arrays)
 
 
 def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:

@@ -7,7 +7,6 @@ their kernel: each part adds its terms to the sum of the previous parts.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api import scalars
@@ -21,12 +20,12 @@ from optdb.opencl.fusing.groups import (
     Frame,
     FusionGroup,
     FusionGroups,
-    argument_bytes,
     can_fuse,
     identity,
     node_program,
     seen,
     seen_through,
+    takes_inputs,
     through,
 )
 from optdb.opencl.fusing.recomputing import recompute
@@ -109,25 +108,6 @@ def _kernel_key(node: Apply, program: ScalarProgram) -> Hashable:
     return shared, single, kind.ndim, kind.context_name
 
 
-@dataclass
-class _Operands:
-    """Some of a node's inputs, and the nodes that compute only these inputs."""
-
-    steps: int = 0
-    #: The other variables that these nodes read.
-    arrays: set[Variable] = field(default_factory=set)
-    numbers: set[Variable] = field(default_factory=set)
-
-    def joined(self, other: _Operands) -> _Operands:
-        return _Operands(self.steps + other.steps, self.arrays | other.arrays, self.numbers | other.numbers)
-
-    def fit(self, node: Apply) -> bool:
-        """Tell whether one kernel has room for these inputs, one more array, and an output of the node's type."""
-        kind = node.outputs[0].type
-        size = argument_bytes(max(kind.ndim, 1), len(self.arrays) + 2, len(self.numbers))
-        return self.steps < MOST_STEPS and size <= kind.context.profile.max_parameter_bytes
-
-
 def _split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
     """Split sums and products that are too wide; for each, return the nodes of all parts except the last."""
     separate: set[Apply] = set()
@@ -150,33 +130,32 @@ def _may_be_split(node: Apply) -> bool:
 def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
     """Divide a node's inputs, in order, into one part for each kernel."""
     parts: list[list[Variable]] = [[]]
-    taken = _Operands()
+    steps, sources = 0, set[Variable]()
     for var in node.inputs:
-        operands = _operands(fgraph, var, node)
-        together = taken.joined(operands)
-        if len(parts[-1]) > 1 and not together.fit(node):
+        more_steps, more_sources = _operands(fgraph, var, node)
+        steps, sources = steps + more_steps, sources | more_sources
+        # A kernel also has the sum of the previous parts and an output.
+        fits = steps < MOST_STEPS and takes_inputs(node.outputs[0], sources, 2)
+        if len(parts[-1]) > 1 and not fits:
             parts.append([])
-            together = operands
+            steps, sources = more_steps, more_sources
         parts[-1].append(var)
-        taken = together
     return parts
 
 
-def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
-    """Return the operands for computing `var` within a kernel, as far as the limits of one kernel allow."""
-    operands = _Operands()
+def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, set[Variable]]:
+    """Return how many steps compute `var` within a kernel, as far as one kernel allows, and what these steps read."""
+    steps, sources = 0, set[Variable]()
     todo = [(var, user)]
     while todo:
         var, user = todo.pop()
-        if isinstance(var, Constant):
-            operands.numbers.add(var)
-        elif operands.steps < MOST_STEPS and _is_for(fgraph, var, user):
+        if steps < MOST_STEPS and _is_for(fgraph, var, user):
             maker = owner_of(var)
-            operands.steps += len(node_program(maker).steps)
+            steps += len(node_program(maker).steps)
             todo += [(below, maker) for below in maker.inputs]
         else:
-            operands.arrays.add(var)
-    return operands
+            sources.add(var)
+    return steps, sources
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:

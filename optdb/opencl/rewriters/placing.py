@@ -17,7 +17,7 @@ from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors, op_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.branches import Needs, is_for_one, needs_of
-from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
+from optdb.opencl.fusing.groups import can_fuse, node_program, takes_arguments
 from optdb.opencl.ops.elemwise import OpenCLPlacedElemwise
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
@@ -160,8 +160,7 @@ def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> 
     """Return a node that computes a chain's parts in their array; None if it has too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
-    size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))
-    if size > kind.context.profile.max_parameter_bytes:
+    if not takes_arguments(chain.zeros.outputs[0], len(arrays) + len(program.results), len(program.steps)):
         return None
     op = OpenCLPlacedElemwise(program, kind, chain.parts[0].axis, chain.places)
     return op.make_node(*chain.zeros.inputs[1:], *arrays)

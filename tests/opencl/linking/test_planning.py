@@ -435,7 +435,7 @@ def test_a_step_count_of_the_hosts_leaves_the_rest_together():
         np.testing.assert_allclose(np.asarray(w.get_value()), wanted, rtol=1e-4, atol=1e-5)
         assert count.get_value() == number
     (plan,) = f.fn.plans
-    assert not any(step.computes for step in plan._steps if isinstance(step, CommandSegment))
+    assert not any(step.stale for step in plan._steps if isinstance(step, CommandSegment))
 
 
 def brought_once(function):
