@@ -11,7 +11,7 @@ from pytensor.configdefaults import config
 
 from optdb.device.export import Examples, Exportable, Held, Report, Traceable, write
 from optdb.device.functions.host_parts import Value
-from optdb.device.functions.uncomputed import uncomputed
+from optdb.device.functions.tracer import uncomputed
 from optdb.pytensor.compiled import device_function
 from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.linker import OpenCLFunction

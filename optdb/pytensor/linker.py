@@ -15,8 +15,7 @@ from pytensor.scan.rewriting.inner_graph import functional_rewrite_scan_inner_gr
 
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.host_parts import Value
-from optdb.device.functions.paired_buffers import is_same_memory
-from optdb.device.functions.shared_values import Cell, ValueOnDevice
+from optdb.device.functions.shared_values import Cell, ValueOnDevice, is_same_memory
 from optdb.device.functions.tracer import FunctionTracer
 from optdb.pytensor import (  # noqa: F401  these modules register descriptions of ops
     elemwise,

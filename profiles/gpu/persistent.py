@@ -13,7 +13,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.device.launches import persistent_program
+from optdb.device.launches import persistent
 from optdb.device.launches.programs import PERSISTENT
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.grid_barriers import try_barriers
@@ -134,7 +134,7 @@ def _as_list(value: Any) -> list[Any]:
 def main(log: bool) -> None:
     """Try persistent launches."""
     # A hanging launch is given up after a second or two.
-    persistent_program._POLLS = 1 << 21
+    persistent._POLLS = 1 << 21
     if log:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message).600s")
 

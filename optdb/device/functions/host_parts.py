@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer
-from optdb.device.functions.paired_buffers import PairedBuffer, finish
-from optdb.device.functions.shared_values import ValueOnDevice
+from optdb.device.functions.shared_values import PairedBuffer, ValueOnDevice, finish
 from optdb.device.functions.steps import FunctionMemory
 from optdb.device.plans import Node
 from optdb.device.tensors import Stored, Tensor

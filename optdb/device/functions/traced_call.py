@@ -11,8 +11,16 @@ import numpy as np
 
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import Conditions, HostComputation
-from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, may_be_in_use
-from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
+from optdb.device.functions.shared_values import (
+    Cell,
+    PairedBuffer,
+    SharedArgument,
+    UpdatedArgument,
+    begin_work,
+    finish,
+    finish_work,
+    may_be_in_use,
+)
 from optdb.device.functions.steps import CompiledStep, FunctionMemory
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
 from optdb.device.plans.plan import Plan

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.device.launches.accesses import ranges_of_copy
 from optdb.device.launches.entries import PIECE_NBYTES, addresses_of, buffers_of, entry_of, table_of
-from optdb.device.launches.merging import Course, Pause, in_thread
+from optdb.device.launches.merging import Course, Pause, in_thread, ranges_of_copy
 from optdb.device.launches.programs import SCATTERED, merged_program
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import build

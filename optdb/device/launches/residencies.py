@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.gemm.blocks import has_large_tiles
-from optdb.device.launches.accesses import body_of
 from optdb.device.launches.entries import MAX_PATTERN_NBYTES, PIECE_NBYTES
+from optdb.device.launches.merging import body_of
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier

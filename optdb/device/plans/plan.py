@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from optdb.device.launches import persistent, residencies
-from optdb.device.launches.accesses import Accesses, CommandAccesses, body_of
-from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
+from optdb.device.launches.merging import Accesses, CommandAccesses, Course, LaunchMerging, Pause, Segments, body_of
 from optdb.device.launches.sequential import sequential_course
 from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.device.plans.recording import Recording, check_plan, same

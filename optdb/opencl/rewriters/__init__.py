@@ -1,9 +1,8 @@
 """Rewriters for whole device graphs, which register themselves with Theano.
 
-`hoisting` and `stacking` run before fusion, `epilogues` and `placing` after it, and `next_values` after all in-place
-rewriters.
+`hoisting` and `stacking` run before fusion, `epilogues` and `placing` after it, and `inplace` last.
 """
 
-from optdb.opencl.rewriters import epilogues, hoisting, inplace, next_values, placing, stacking
+from optdb.opencl.rewriters import epilogues, hoisting, inplace, placing, stacking
 
-__all__ = ["epilogues", "hoisting", "inplace", "next_values", "placing", "stacking"]
+__all__ = ["epilogues", "hoisting", "inplace", "placing", "stacking"]

@@ -1,4 +1,4 @@
-"""Rewriters that let device ops overwrite an input that no other op still needs.
+"""Rewriters that let device ops overwrite an input that no other op still needs, and order next values' elements.
 
 They run after the lift. If the destroy handler rejects a change, the op is left unchanged.
 """
@@ -15,11 +15,13 @@ from optdb.host.api.destroy import DestroyHandler
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients, owner_of
 from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOptimizer, replace_all
 from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.traces import copy_trace
 from optdb.host.theano.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
+from optdb.opencl.linking.waiting import begins_copy
 from optdb.opencl.ops import parts
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
-from optdb.opencl.ops.contiguous import OpenCLContiguous
+from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.type import OpenCLArrayType
@@ -126,9 +128,41 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
+#: Views that may change the order of elements.
+_REORDERING = (ops.DimShuffle, ops.Subtensor)
+
+
+class NextValuesInOrder(GraphRewriter):
+    """Makes next values of shared arrays C-contiguous, since plans keep shared arrays at the same address."""
+
+    def rewrite(self, fgraph: FunctionGraph) -> None:
+        mapping = getattr(fgraph, "update_mapping", None) or {}
+        for index in mapping:
+            out = fgraph.outputs[index]
+            if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
+                # A node that starts copying a next value must get the contiguous array.
+                node = out.owner
+                begins = node is not None and begins_copy(node)
+                client, slot = (node, out.index) if begins else ("output", index)
+                value = node.inputs[slot] if begins else out
+                ordered = opencl_contiguous(value)
+                copy_trace(value, ordered)
+                if ordered is not value:
+                    # Other users of the value accept any layout.
+                    fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
+
+
+def _may_be_out_of_order(out: Variable) -> bool:
+    """Return whether a value may have a view's layout, because it is a view or was computed in place of one."""
+    owners = (var.owner for var in may_lie_in(out))
+    return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
+
+
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
 # Before 60, because Theano's rewriters there match device ops by their base classes and insert host ops.
 compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")
+# After all in-place rewrites, when most next values overwrite the current values.
+compile_db().register("opencl_updates", NextValuesInOrder(), 75.7, "opencl")

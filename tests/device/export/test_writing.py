@@ -10,7 +10,7 @@ import pytest
 from optdb.device.export import Exportable, Held, Traceable, write
 from optdb.device.export.writing import pinned_lengths
 from optdb.device.expressions import applied
-from optdb.device.functions.uncomputed import uncomputed
+from optdb.device.functions.tracer import uncomputed
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import load
 from optdb.runtime.expressions import AxisLength

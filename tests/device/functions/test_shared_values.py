@@ -12,8 +12,7 @@ import pytest
 
 from optdb.device.expressions import applied, folded, joined, strided
 from optdb.device.functions.function import TracedFunction
-from optdb.device.functions.paired_buffers import PairedBuffer
-from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
+from optdb.device.functions.shared_values import PairedBuffer, PlacedValue, ValueOnDevice, fetched
 from optdb.device.tensors import Constant, Stripe
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 from tests.opencl_device import context_with_memory, new_context

@@ -7,8 +7,7 @@ import pytest
 
 from optdb.device.expressions import applied
 from optdb.device.functions.host_parts import HostValue
-from optdb.device.functions.tracer import Retrace
-from optdb.device.functions.uncomputed import uncomputed
+from optdb.device.functions.tracer import Retrace, uncomputed
 from optdb.device.tensors import Constant
 from optdb.runtime.arrays import empty
 from optdb.runtime.recording import Trace, Tracer, Untraceable

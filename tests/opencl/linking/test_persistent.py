@@ -19,7 +19,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.device.launches import building, persistent, persistent_program, residencies
+from optdb.device.launches import building, persistent, residencies
 from optdb.opencl import get_context
 from optdb.opencl.linking import patches as linking
 from optdb.runtime import grid_failures, timing
@@ -128,9 +128,9 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
     if each_device_kind != "gpu":
         pytest.skip("a processor has other kernels")
     halved = []
-    launches_of = persistent_program.PersistentProgram._halved
+    launches_of = persistent.PersistentProgram._halved
     monkeypatch.setattr(
-        persistent_program.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
+        persistent.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
     )
     monkeypatch.setattr(residencies, "_SPLIT_GROUPS", groups)
     context = get_context("dev0")
@@ -211,7 +211,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
-    monkeypatch.setattr(persistent_program, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
+    monkeypatch.setattr(persistent, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
     data = np.ones((2, 3), "float32")
     assert any(not np.allclose(sim(data * i), f(data * i)) for i in range(1, 2 * CALLS))
 
@@ -222,7 +222,7 @@ def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
     meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
-    monkeypatch.setattr(persistent_program, "_POLLS", 1 << 10)
+    monkeypatch.setattr(persistent, "_POLLS", 1 << 10)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -278,7 +278,7 @@ def pays(persist, monkeypatch):
 
     Programs are built in this process, which takes less time.
     """
-    monkeypatch.setattr(persistent_program, "build_in_child", building.build)
+    monkeypatch.setattr(persistent, "build_in_child", building.build)
 
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
@@ -461,9 +461,9 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
         monkeypatch.setattr(owner, name, do)
 
     slowly(persistent.PersistentMerger, "find_commands")
-    slowly(persistent_program, "build_in_child")
-    slowly(persistent_program, "addresses_of")
-    slowly(persistent_program.PersistentProgram, "merged")
+    slowly(persistent, "build_in_child")
+    slowly(persistent, "addresses_of")
+    slowly(persistent.PersistentProgram, "merged")
     x, w, value = chain(3)
     f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
     data = np.ones((2, 3), "float32")
@@ -485,14 +485,14 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
 def described(monkeypatch):
     """Return a list to which the descriptions of programs are appended."""
     made, make = [], building.ProgramDescription
-    monkeypatch.setattr(persistent_program, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
+    monkeypatch.setattr(persistent, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
     return made
 
 
 @pytest.mark.slow
 def test_another_process_writes_and_builds_the_program(pays, monkeypatch, described):
     pays()
-    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
+    monkeypatch.setattr(persistent, "build_in_child", building.build_in_child)
     written = building.ProgramDescription.written
     monkeypatch.setattr(building.ProgramDescription, "written", lambda _: pytest.fail("it is written in this process"))
     x, w, value = chain(3)
@@ -513,7 +513,7 @@ def test_another_process_writes_and_builds_the_program(pays, monkeypatch, descri
 @pytest.mark.parametrize("command", [["no-such-program"], [sys.executable, "-c", "print('no program')"]])
 def test_without_another_process_the_program_is_built_here(pays, monkeypatch, caplog, command):
     pays()
-    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
+    monkeypatch.setattr(persistent, "build_in_child", building.build_in_child)
     told = []
     monkeypatch.setattr(building.children, "command", lambda *args: told.append(args) or command)
     x, _, value = chain(3)
@@ -531,7 +531,7 @@ def test_without_another_process_the_program_is_built_here(pays, monkeypatch, ca
 def test_what_was_built_is_known_to_later_processes(pays, monkeypatch, described, tmp_path):
     pays()
     monkeypatch.setattr(building.binaries, "for_device", lambda _: building.binaries.Binaries(tmp_path))
-    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
+    monkeypatch.setattr(persistent, "build_in_child", building.build_in_child)
     monkeypatch.setattr(building, "_built_in_child", lambda *_: None)
     due, find = [], persistent.PersistentMerger.find_commands
     monkeypatch.setattr(
