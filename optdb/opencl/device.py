@@ -32,8 +32,6 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
-#: Ops that the host computes wherever their arrays are. `is_matrix_work` lists exceptions.
-ON_HOST = LINEAR_ALGEBRA
 #: The matrix structures for which the device solves linear systems.
 TRIANGULAR = ("lower_triangular", "upper_triangular")
 HEAVY = (
@@ -62,7 +60,7 @@ def weight(op: PureOp) -> float:
     """Return the benefit of computing an op on the device, measured in elementwise passes over an array."""
     if is_matrix_work(op):
         return HEAVY_WEIGHT
-    if isinstance(op, (*VIEWS, *ON_HOST)):
+    if isinstance(op, (*VIEWS, *LINEAR_ALGEBRA)):
         return 0.0
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
 

@@ -50,7 +50,6 @@ register_counterparts("lift_print", 28, [host.Print])
 
 @functools.lru_cache(maxsize=4096)
 def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
-    """Return a cached op."""
     return OpenCLDimShuffle(pattern, order)
 
 

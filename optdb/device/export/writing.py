@@ -142,7 +142,6 @@ def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
 
 
 def _free(start: str, taken: Container[str]) -> str:
-    """Return a name that is not taken, with a number if necessary."""
     candidates = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
     return next(name for name in candidates if name not in taken)
 
@@ -170,7 +169,6 @@ def _calls(
 
 
 def _checked(examples: Sequence[Call]) -> list[Call]:
-    """Return examples; raise TypeError if one is not a call."""
     # An array is never a list of calls.
     calls = list(examples) if isinstance(examples, Iterable) else [examples]
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]

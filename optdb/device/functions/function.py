@@ -56,7 +56,6 @@ class TracedFunction:
         self._resident = tuple(resident)
         self._updates = dict(updates or {})
         self._traced_calls: dict[Any, list[TracedCall]] = {}
-        self._count = 0
 
     @property
     def traced_calls(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], TracedCall]]:
@@ -98,7 +97,6 @@ class TracedFunction:
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
-        """Return a traced call that is valid for the arguments; None if there is none."""
         for traced in self._traced_calls.get(shapes_of(cells), ()):
             if not traced.values or traced.fits([cell[0] for cell in cells]):
                 return traced
@@ -111,13 +109,10 @@ class TracedFunction:
                 return traced.call(cells)
             except Mismatch:
                 self._traced_calls[shapes_of(cells)].remove(traced)
-                self._count -= 1
         tracer, results = self._traced(cells)
-        if self._count >= _MOST_TRACED:
+        if len(self.traced_calls) >= _MOST_TRACED:
             self._traced_calls.clear()
-            self._count = 0
         self._traced_calls.setdefault(tracer.shapes, []).append(tracer.traced)
-        self._count += 1
         return results
 
     def _traced(self, cells: Sequence[Cell]) -> tuple[FunctionTracer, list[Any]]:

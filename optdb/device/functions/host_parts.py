@@ -73,7 +73,6 @@ class HostComputation:
         return results
 
     def run(self) -> None:
-        """Run the computation, and send or store its results."""
         cells = self.memory.cells
         for value, output in zip(self.values(), self.outputs, strict=True):
             if isinstance(output, int):
@@ -87,7 +86,6 @@ class HostComputation:
             cells[buffer][0] = mailbox.array
 
     def node(self) -> Node:
-        """Return the plan node of the computation, which runs in every call."""
         sources = [x.stored.buffer if isinstance(x, Download) else x for x in self.inputs]
         return Node(
             self,

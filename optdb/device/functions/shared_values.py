@@ -212,7 +212,6 @@ class PlacedValue:
         return isinstance(value, ValueOnDevice) and value.shared is self
 
     def _references(self) -> int:
-        """Count the references to the memory shared by host and device."""
         if self.view is None:
             return 0
         return sys.getrefcount(self.view) + sys.getrefcount(self._memory.host)

@@ -123,7 +123,6 @@ class CompiledOperation(CompiledStep):
 
 
 def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
-    """Copy an output of an operation to its array."""
     if value.shape != array.shape or value.dtype != array.dtype:
         raise ValueError(
             f"{operation} computed {value.dtype}{list(value.shape)} instead of {array.dtype}{list(array.shape)}"

@@ -220,7 +220,6 @@ class TracedCall:
 
     @property
     def device_work(self) -> list[str]:
-        """Descriptions of the device steps, in order."""
         return list(map(str, self.device_steps))
 
     @property

@@ -116,25 +116,23 @@ class Branches:
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
         #: Maps an early condition to the nodes that compute it.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
-        self._early: dict[tuple[bool | None, ...], tuple[int, ...]] = {}
-        self._firsts: dict[tuple[bool | None, ...], Round] = {}
+        #: Maps a call's known conditions to the early conditions to evaluate next, or else to its first round.
+        self._firsts: dict[tuple[bool | None, ...], tuple[int, ...] | Round] = {}
 
     def first(self, compute: Callable[[int], Any]) -> Round:
         """Evaluate a call's early conditions; return its first round. `compute` runs the node with a given number."""
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
-            if state not in self._early:
+            if state not in self._firsts:
                 pending = self._pending(state, self._reached(state))
-                self._early[state] = tuple(index for index in pending if index in self._cones)
-            asked = self._early[state]
-            if not asked:
-                break
+                early = tuple(index for index in pending if index in self._cones)
+                self._firsts[state] = early or self._round(state, None)
+            asked = self._firsts[state]
+            if isinstance(asked, Round):
+                return asked
             for number in sorted({number for index in asked for number in self._cones[index]}):
                 compute(number)
             state = self._answered(state, asked)
-        if state not in self._firsts:
-            self._firsts[state] = self._round(state, None)
-        return self._firsts[state]
 
     def next(self, done: Round) -> Round:
         """Evaluate the conditions at the end of a round; return the next round."""
@@ -197,7 +195,6 @@ class Branches:
         return reached
 
     def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
-        """Return these nodes' conditions that have not been evaluated."""
         choices = (node for number in sorted(nodes) if (node := self.nodes[number]).chosen)
         needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
         return [index for index in needed if state[index] is None]
@@ -313,7 +310,6 @@ class Roles:
 def _find_roles(
     graph: LinkedFunction, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
 ) -> Roles:
-    """Find the roles of the nodes on a path, given the inputs that they use and the `unrepeatable` nodes."""
     inputs = set(graph.inputs)
     changing = {var for var in inputs if not graph.on_device(var)}
     value_dependent: set[Node] = set()

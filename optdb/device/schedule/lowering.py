@@ -191,7 +191,6 @@ class Lowering(LoopBody):
     def _coordinate(
         self, coordinate: Coordinate, coordinates: Sequence[Index], length: int
     ) -> Generator[Any, Operand, Index]:
-        """Return the index into a view's source along one axis."""
         index, lookup = _affine(coordinate, coordinates), coordinate.lookup
         if lookup is None:
             return index

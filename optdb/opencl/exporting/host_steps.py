@@ -114,7 +114,6 @@ def _require_numbers(*values: Any) -> None:
 
 
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
-    """Check that a value has the shape that the op asserts."""
     if isinstance(node.op, ops.SpecifyShape):
         lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
@@ -192,7 +191,6 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Reshape an argument or a value computed from arguments."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)
@@ -235,7 +233,6 @@ def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
 
 
 def _one_number(value: Any) -> Any:
-    """Return the number in a value with a single element."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
         (value,) = value.source.numbers
     if isinstance(value, SymInt):

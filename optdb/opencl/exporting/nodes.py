@@ -22,6 +22,7 @@ from optdb.device.plans.linked import LinkedFunction, Node, ValueId
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, PureOp, Variable
 from optdb.host.api.scans import inner_function, thunk_around
+from optdb.host.theano.functions.compiled import Container
 from optdb.opencl.aliasing import AliasSets
 from optdb.opencl.exporting.host_steps import device_counterpart, follow
 from optdb.opencl.linking.nodes import SHAPES, is_foreign, on_device, touches_device
@@ -101,7 +102,6 @@ class _Copying:
         )
 
     def _inner(self, node: Apply) -> tuple[Any, LinkedFunction]:
-        """Return the inner function of a loop, and a copy of it."""
         op = scan_of(node)
         if op.as_while:
             raise Untraceable(
@@ -174,7 +174,6 @@ class _Copying:
         return [on_host(cells[var][0]) for var in twin.outputs]
 
     def _brought(self, value: Any, dtype: str) -> Array:
-        """Return a device array for a value that is not known yet."""
         if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
             # Copy the array, since the receiving node may overwrite it.
             return in_order(self._context, value.source.array, True)
@@ -222,30 +221,14 @@ def thunks_of(
         return [thunk_of(node) for node in nodes]
 
 
-class _Container:
-    """Holds an input or output of an inner function for the loop."""
-
-    def __init__(self, cell: list[Any]) -> None:
-        self.storage = cell
-
-    @property
-    def data(self) -> Any:
-        """The value in the cell."""
-        return self.storage[0]
-
-    @data.setter
-    def data(self, value: Any) -> None:
-        self.storage[0] = value
-
-
 class Within:
     """Replaces a loop's inner function, with the part of ``theano.Function``'s interface that a loop uses."""
 
     def __init__(self, function: Any, linked: LinkedFunction) -> None:
         self.maker = function.maker
         self._nodes = linked.nodes
-        self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
-        self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
+        self.input_storage = [Container(var, linked.cells[var]) for var in as_variables(linked.inputs)]
+        self.output_storage = [Container(var, linked.cells[var]) for var in as_variables(linked.outputs)]
         # The loop itself puts each output's memory into these cells.
         io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
         made = [linked.cells[var] for node in linked.nodes for var in node.outputs]

@@ -205,7 +205,6 @@ class _GroupBuilder:
         return list(zip(self.wanted, new, strict=True))
 
     def program(self) -> ScalarProgram:
-        """Return the scalar program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
         operand_slots: dict[tuple[Variable, Frame], Slot] = {source: slot for slot, source in enumerate(self.inputs)}
         for node in self._order:

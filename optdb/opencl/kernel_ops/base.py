@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
@@ -20,6 +20,12 @@ from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.api.linking import as_thunk
 from optdb.host.api.testvalues import optional_test_values
 from optdb.runtime.context import Context
+
+if TYPE_CHECKING:
+    #: Base class of mixins that are listed before a host op's class.
+    BeforeOp = Op
+else:
+    BeforeOp = object
 
 
 def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
@@ -75,13 +81,26 @@ def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) 
     )
 
 
-class OpenCLKernelBase(Op):
-    """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
+class Performed(BeforeOp):
+    """A device op that runs in Python, and never the host op's C code."""
 
-    _f16_ok = True
-    #: Whether `run` does nothing except launch kernels, and copy with ``optdb.runtime.arrays``. If so, a plan can
+    #: Whether the op does nothing except launch kernels, and copy with ``optdb.runtime.arrays``. If so, a plan can
     #: replay its commands as long as its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
+    #: The parameters of the host op's C code.
+    params_type = None
+    _f16_ok = True
+
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        self.prepare_node(node, storage_map, compute_map, "py")
+        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+
+class OpenCLKernelBase(Performed, Op):
+    """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
+
     #: Whether `run` checks that broadcastable axes have length 1, or does not rely on these lengths. Otherwise the
     #: arrays' lengths are checked against their types before `run` is called, and the results' dtypes are checked
     #: afterwards.
@@ -147,17 +166,6 @@ class OpenCLKernelBase(Op):
         """Compute a node without a thunk, for example in a test or a debugger."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         run(inputs, outputs)
-
-    def make_thunk(
-        self,
-        node: Apply,
-        storage_map: dict[Variable, list[Any]],
-        compute_map: dict[Variable, list[bool]],
-        no_recycling: Sequence[Variable],
-        impl: str | None = None,
-    ) -> Callable[[], None]:
-        self.prepare_node(node, storage_map, compute_map, "py")
-        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
     def make_py_thunk(
         self,

@@ -60,8 +60,12 @@ class _Convolution(Counterpart, Shell):
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
         """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
         gradients = self.gradients(inputs, grads[0])
-        of_arrays = [_as(grad, x) for grad, x in zip(gradients, inputs)]
-        return [*of_arrays, *[host.disconnected() for _ in inputs[2:]]]
+        of_arrays = [patternbroadcast(grad, x.type.broadcastable) for grad, x in zip(gradients, inputs)]
+        moved = [
+            x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad
+            for grad, x in zip(of_arrays, inputs)
+        ]
+        return [*moved, *[host.disconnected() for _ in inputs[2:]]]
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         """Return the gradients for the two arrays."""
@@ -110,12 +114,6 @@ class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         kernel, top = inputs[:2]
         return OpenCLConvGradWeights.like(self)(grad, top, self._lengths(kernel)), OpenCLConv.like(self)(grad, kernel)
-
-
-def _as(grad: Variable, x: Variable) -> Variable:
-    """Return a gradient with the broadcast pattern of its variable."""
-    grad = patternbroadcast(grad, x.type.broadcastable)
-    return x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad
 
 
 _CONVOLUTIONS = (

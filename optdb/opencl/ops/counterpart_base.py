@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.variables import as_tensor_variable, is_host_array
-from optdb.opencl.kernel_ops import OpenCLKernelBase
+from optdb.opencl.kernel_ops.base import BeforeOp, OpenCLKernelBase, Performed
 from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable, infer_context_name
 from optdb.opencl.type import OpenCLArrayType
-
-if TYPE_CHECKING:
-    #: Base class of mixins that are listed before a host op's class.
-    BeforeOp = Op
-else:
-    BeforeOp = object
 
 
 class CounterpartBase(BeforeOp):
@@ -37,12 +31,8 @@ class CounterpartBase(BeforeOp):
     parameters: ClassVar[Sequence[str] | None] = None
     #: Attributes that `like` need not copy because only the host op reads them or the device op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()
-    #: The parameters of the host op's C code; counterparts have no C code.
-    params_type: ClassVar[None] = None
     #: Most counterparts use the arrays' actual lengths; the few that rely on a pattern check it in `run`.
     checks_lengths = True
-
-    _f16_ok = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -82,7 +72,7 @@ class CounterpartBase(BeforeOp):
         arrays = dict(zip(slots, self.move_arrays([inputs[i] for i in slots]), strict=True))
         context_name = arrays[slots[0]].type.context_name
         moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
-        like = self.host.make_node(self, *[_stand_in(x) for x in moved])
+        like = self.host.make_node(self, *[x.type.host_type() if _on_device(x) else x for x in moved])
         # The host op may add inputs that the caller omitted.
         taken = [x if _on_device(x) else host_input for x, host_input in zip_longest(moved, like.inputs)]
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
@@ -133,20 +123,6 @@ def _is_equal(value: Any, other: Any) -> bool:
     return value is other or bool(np.all(value == other))
 
 
-class Performed(BeforeOp):
-    """A device op that runs ``perform``, and never the host op's C code."""
-
-    #: See `OpenCLKernelBase.repeatable`.
-    repeatable = True
-    params_type = None
-    _f16_ok = True
-
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
-    ) -> Any:
-        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
-
-
 class View(Performed, CounterpartBase):
     """A counterpart without kernels."""
 
@@ -180,8 +156,3 @@ def to_host_variable(x: Any) -> Any:
 
 def _on_device(x: Any) -> bool:
     return isinstance(getattr(x, "type", None), OpenCLArrayType)
-
-
-def _stand_in(x: Any) -> Any:
-    """Return a host variable with a device variable's host type; return any other value unchanged."""
-    return x.type.host_type() if _on_device(x) else x

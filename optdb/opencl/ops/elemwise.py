@@ -27,7 +27,6 @@ class OpenCLElemwise(Shell):
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
-    _f16_ok = True
     #: The operation checks the lengths, once for each combination of shapes.
     checks_lengths = True
 

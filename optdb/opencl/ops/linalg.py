@@ -25,9 +25,10 @@ from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.variables import Type, as_tensor_variable, is_host_array
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.device import TRIANGULAR
+from optdb.opencl.kernel_ops.base import Performed
 from optdb.opencl.lifting import Inputs, lifts, unsupported_reason, with_pattern
 from optdb.opencl.ops.counterpart import cast_to_common
-from optdb.opencl.ops.counterpart_base import Performed, on_one_device, to_host_variable
+from optdb.opencl.ops.counterpart_base import on_one_device, to_host_variable
 from optdb.opencl.ops.shell import Shell, once_per_node, spec_of
 from optdb.opencl.transfers import as_opencl_variable, infer_context_name
 from optdb.opencl.type import OpenCLArrayType
@@ -180,7 +181,9 @@ class OpenCLOnHost(Op):
             raise TypeError(f"{self} takes device arrays; for host arrays, use {self.op} itself")
         context_name = infer_context_name(*device_inputs)
         outputs = [
-            kind() if _stays(kind) else OpenCLArrayType(kind.dtype, kind.broadcastable, context_name)()
+            kind()
+            if np.dtype(kind.dtype).kind not in "fc"
+            else OpenCLArrayType(kind.dtype, kind.broadcastable, context_name)()
             for kind in self.output_types
         ]
         return Apply(self, taken, outputs)
@@ -227,10 +230,6 @@ class OpenCLOnHost(Op):
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> Any:  # noqa: N802
         points = [None if point is None else _as_on_host(point) for point in eval_points]
         return self.op.R_op(list(map(_as_on_host, inputs)), points)
-
-
-def _stays(kind: Any) -> bool:
-    return np.dtype(kind.dtype).kind not in "fc"
 
 
 def _as_on_host(x: Variable) -> Variable:

@@ -20,9 +20,10 @@ from optdb.host.api import scalars
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.kernel_ops.base import BeforeOp, Performed
 from optdb.opencl.lifting import register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.counterpart_base import BeforeOp, Performed, View, on_one_device
+from optdb.opencl.ops.counterpart_base import View, on_one_device
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable

@@ -31,11 +31,10 @@ class _RowsOp(_SoftmaxOp):
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node for matrices, which are cast to the result's dtype; a vector is treated as a row."""
-        return super().make_node(*map(_as_rows, on_one_device(inputs)))
-
-
-def _as_rows(x: Variable) -> Variable:
-    return OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x
+        arrays = on_one_device(inputs)
+        return super().make_node(
+            *[OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x for x in arrays]
+        )
 
 
 class OpenCLSoftmax(_RowsOp, host.Softmax):

@@ -5,8 +5,8 @@ They run after the lift. If the destroy handler rejects a change, the op is left
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 from optdb.host.api import ops
 from optdb.host.api.control_flow import Scan, scan_of, scan_overwriting, state_slots
@@ -34,7 +34,7 @@ _CHANGES_OF_NAMED = (
 )
 
 #: Maps classes of ops that can overwrite their first input to functions that turn this on or off.
-_OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
+_OVERWRITING: dict[type, Callable[..., Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
     parts.OpenCLIncSubtensor: lambda op, inplace: parts.OpenCLIncSubtensor(
@@ -43,13 +43,9 @@ _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
 }
 
 
-def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
-    return lambda op: make(op, False)
-
-
 #: Maps op classes to functions that return an op's variant that overwrites nothing, for graphs lifted again.
 PLAIN: Plain = {
-    **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
+    **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
     OpenCLMRGUniform: lambda op: OpenCLMRGUniform(op.output_type, False),
 }
@@ -72,7 +68,6 @@ class InplaceLoops(GraphRewriter):
         fgraph.attach_feature(DestroyHandler())
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Change the device loops, the last one first."""
         for node in reversed(fgraph.toposort()):
             if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
                 _compute_in_place(fgraph, node)

@@ -195,7 +195,6 @@ class Executable:
             raise
 
     def repeat(self, times: int) -> None:
-        """Run the function several times with the values in the input cells."""
         if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self._updated_cells):
             self.run.repeat(times, RunAhead(self._state.context.queue))
             return
@@ -236,7 +235,6 @@ class Executable:
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the latest recorded call; None if there is none."""
         return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:

@@ -59,7 +59,6 @@ class Shared:
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
-        """Return a host copy of the value."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return deep_copy(value)
@@ -79,7 +78,6 @@ class Shared:
             self.cell[0] = self.array_type.own(value)
 
     def from_theano(self) -> None:
-        """Copy the value from Theano's storage."""
         value = self._storage[0]
         self.assign(value)
         self._seen = value
@@ -88,7 +86,6 @@ class Shared:
         """Copy the value from Theano's storage before a call, if needed; this class does nothing."""
 
     def to_theano(self) -> None:
-        """Store a copy of the value in Theano's storage."""
         self._storage[0] = self._seen = self.value()
 
 
