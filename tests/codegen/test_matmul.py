@@ -318,19 +318,3 @@ def test_defaults_can_be_built():
             default = blocks.defaults(context, dtype)
             assert set(default) == set(CLASSES)
             assert len({block.name for block in blocks.candidates(context, dtype)}) > 1
-
-
-@pytest.mark.parametrize(
-    ("make", "rule"),
-    [
-        (lambda: GroupBlock(16, 16, 8, 32, 4), "divide the tile"),
-        (lambda: GroupBlock(24, 16, 8, 3, 4), "powers of two"),
-        (lambda: GroupBlock(16, 16, 0, 4, 4), "powers of two"),
-        (lambda: GroupBlock(64, 64, 32, 16, 16), "divides the number of items"),
-        (lambda: GroupBlock(16, 16, 2, 1, 1), "equal parts"),
-        (lambda: ItemBlock(8, 20, 16), "vectors"),
-    ],
-)
-def test_blocks_that_cannot_be_are_refused(make, rule):
-    with pytest.raises(ValueError, match=rf"Block\(.*\) is not supported: .*{rule}"):
-        make()

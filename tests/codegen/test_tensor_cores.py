@@ -267,21 +267,6 @@ def test_blocks_fit_a_gpu():
         assert block.local_bytes <= 96 << 10 and block.items <= 1024
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        (48, 64, 16, 2, 16, 32),
-        (64, 64, 16, 1, 32, 32),
-        (64, 64, 8, 2, 32, 32),
-        (64, 64, 16, 2, 64, 64),
-        (64, 64, 16, 2, 32, 8),
-    ],
-)
-def test_blocks_that_there_cannot_be(lengths):
-    with pytest.raises(ValueError, match="is not supported"):
-        TensorBlock(*lengths)
-
-
 def test_other_kernels_do_not_run_them_as_a_part():
     kernel = tensor_kernel(SMALL, "tf32", (True, False), "ptx")
     assert kernel.name == kernel_name(SMALL, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"

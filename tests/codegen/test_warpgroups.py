@@ -124,22 +124,6 @@ def test_any_product(data):
     np.testing.assert_array_equal(got, (a @ b + beta * y).astype(ARITHMETICS[arithmetic]))
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        (96, 64, 16, 3, 1),
-        (128, 64, 16, 3, 3),
-        (64, 12, 16, 3, 1),
-        (64, 264, 16, 3, 1),
-        (64, 64, 12, 3, 1),
-        (64, 64, 16, 1, 1),
-    ],
-)
-def test_blocks_that_there_cannot_be(lengths):
-    with pytest.raises(ValueError, match="is not supported"):
-        PackedBlock(*lengths)
-
-
 def test_the_block_fits_a_gpu():
     assert BLOCK.local_bytes <= hopper(checker().profile).most_local_bytes
 

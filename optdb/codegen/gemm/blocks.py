@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optdb.codegen.gemm import tuning_table
-from optdb.codegen.gemm.problem import CheckedTile, GroupTile
+from optdb.codegen.gemm.problem import GroupTile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
 
@@ -26,8 +26,8 @@ PADDING = 4
 
 
 @dataclass(frozen=True)
-class ItemBlock(CheckedTile):
-    """The block of a product that a CPU work item keeps in registers."""
+class ItemBlock:
+    """The block of a product that a CPU work item keeps in registers: up to 32 rows of vectors."""
 
     #: Size of the result block.
     rows: int
@@ -40,14 +40,10 @@ class ItemBlock(CheckedTile):
         """The kernel's name."""
         return f"matmul_{self.rows}x{self.cols}"
 
-    def rules(self) -> Iterator[tuple[bool, str]]:
-        yield self.width in (2, 4, 8, 16) and self.cols % self.width == 0, "columns come in vectors of 2, 4, 8 or 16"
-        yield 2 <= self.rows <= 32, "rows are 2 to 32"
-
 
 @dataclass(frozen=True)
 class GroupBlock(GroupTile):
-    """A tile that items load through registers."""
+    """A tile that items load through registers. Lengths are powers of two, and `depth` divides the number of items."""
 
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
@@ -65,13 +61,6 @@ class GroupBlock(GroupTile):
     def local_bytes(self, dtype: str) -> int:
         """Return the local memory, in bytes, that a group needs for two tiles of each matrix."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
-
-    def rules(self) -> Iterator[tuple[bool, str]]:
-        yield all(x > 0 and not x & (x - 1) for x in astuple(self)), "lengths are powers of two"
-        yield self.rows % self.item_rows == self.cols % self.item_cols == 0, "the parts of items divide the tile"
-        divides = self.items % self.depth == 0 and self.depth > 1
-        yield divides, "the depth divides the number of items, and is above 1"
-        yield min(self.rows, self.cols) * self.depth % self.items == 0, "items load equal parts of a tile"
 
 
 #: Minimum number of elements in a large tile, which occupies half of a compute unit for about ten microseconds.

@@ -6,7 +6,7 @@ has a batch stride of 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,21 +62,8 @@ class Problem:
         return -(-self.m // tile.rows) * -(-self.n // tile.cols) * self.batch
 
 
-class CheckedTile:
-    """A base class of tile shapes, which raises ValueError for lengths that their kernels do not support."""
-
-    def rules(self) -> Iterator[tuple[bool, str]]:
-        """Yield whether a rule of the kernels holds, and the rule's text; a rule assumes that earlier rules hold."""
-        return iter(())
-
-    def __post_init__(self) -> None:
-        for holds, rule in self.rules():
-            if not holds:
-                raise ValueError(f"{self} is not supported: {rule}")
-
-
 @dataclass(frozen=True)
-class GroupTile(CheckedTile):
+class GroupTile:
     """The tile of a product that a GPU's work group computes from tiles of both matrices in local memory."""
 
     #: Tile size of the result.

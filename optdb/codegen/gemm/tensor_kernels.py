@@ -48,7 +48,10 @@ EXCHANGED_WORDS = 6
 
 @dataclass(frozen=True)
 class TensorBlock(GroupTile):
-    """A tile that is computed on tensor cores."""
+    """A tile that is computed on tensor cores.
+
+    Lengths are powers of two, `depth` is 16 or 32, and there are at least as many items as rows or columns.
+    """
 
     #: Number of stages in local memory.
     stages: int
@@ -74,17 +77,6 @@ class TensorBlock(GroupTile):
     def local_bytes(self) -> int:
         """A group's local memory in bytes."""
         return self.stages * self.stage_words * _ITEM
-
-    def rules(self) -> Iterator[tuple[bool, str]]:
-        lengths = (self.rows, self.cols, self.depth, self.warp_rows, self.warp_cols)
-        yield all(x > 0 and not x & (x - 1) for x in lengths), "lengths are powers of two"
-        yield self.rows % self.warp_rows == self.cols % self.warp_cols == 0, "the parts of warps divide the tile"
-        yield min(self.warp_rows, self.warp_cols) >= 16, "warps compute at least 16 rows and columns"
-        yield min(self.rows, self.cols) >= 32, "tiles have at least 32 rows and columns"
-        yield 16 <= self.depth <= 32, "stages have 16 or 32 terms"
-        yield self.stages > 1, "one stage is copied while another one is multiplied"
-        yield self.items >= max(self.rows, self.cols), "the pieces that an item copies are four rows apart"
-        yield min(self.rows, self.cols) * self.depth // 4 % self.items == 0, "items copy the same number of pieces"
 
 
 class _TileFactor(NamedTuple):

@@ -12,7 +12,7 @@ NVIDIA, "Parallel Thread Execution ISA" (wgmma.mma_async, cp.async.bulk, mbarrie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 #: Number of work items in a warpgroup, and number of rows that the warpgroup multiplies.
 _WARPGROUP, _ROWS = 128, 64
-#: Number of words in a 16-byte piece, and in the terms that are multiplied at once (two pieces).
-_PIECE, _STEP = 4, 8
+#: Number of words in a 16-byte piece.
+_PIECE = 4
 #: Sizes of a word and of a barrier object, in bytes.
 _WORD, _SIGNAL = 4, 8
 #: Work-group size for packing, and number of pieces per row that a group copies.
@@ -65,7 +65,7 @@ _WORDS: dict[Arithmetic, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class PackedBlock(GroupTile):
-    """A tile of packed matrices; a term is a word of terms."""
+    """A tile of packed matrices, with up to 256 columns; `cols` and `depth`, in words, are multiples of eight."""
 
     #: Number of stages in local memory.
     stages: int
@@ -90,12 +90,6 @@ class PackedBlock(GroupTile):
     def local_bytes(self) -> int:
         """A group's local memory in bytes."""
         return self.stages * (self.stage_words * _WORD + _SIGNAL)
-
-    def rules(self) -> Iterator[tuple[bool, str]]:
-        yield self.rows % (_ROWS * self.warpgroups) == 0, "each 128 items multiply 64 rows at a time"
-        yield self.cols % 8 == 0 and 8 <= self.cols <= 256, "an instruction multiplies up to 256 columns, by eights"
-        yield self.depth % _STEP == 0, "a stage has a multiple of eight words of terms"
-        yield self.stages > 1, "one stage is copied while another one is multiplied"
 
 
 class Speed(NamedTuple):
