@@ -33,7 +33,6 @@ OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUT
                 z[i * columns + j] = STORE(RESULT);
         }
     }
-#undef AT
 }
 
 OUTLINED_KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,
@@ -87,7 +86,6 @@ OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
         nll[i] = STORE(largest - AT(y[i]) + log(sum));
         am[i] = (INDEX)place;
     }
-#undef AT
 }
 
 OUTLINED_KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,

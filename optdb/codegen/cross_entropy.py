@@ -26,7 +26,7 @@ from optdb.runtime.tables import computed, table_on_device
 #: Maximum work-group size; a power of two.
 GROUP = 256
 #: Number of loads in flight per item: single elements, or vectors of four.
-_UNROLLED, _FOURS = 4, 4
+_SEVERAL, _FOURS = 4, 4
 #: Minimum number of elements per item of a team, if the row is long enough.
 _EACH = 4
 
@@ -55,8 +55,8 @@ def _row_kernel(name: str, context: Context) -> str:
     if context.profile.runs_items_serially:
         return filled(_FOLD.sub("", _CODE[name]), TEAM=_SERIAL, SHARED="", UNROLL="")
     code = _FOLD.sub(_FOLDED, {**_CODE, **functions("row_teams.cl")}[name])
-    words = {"TEAM": _TEAM, "SHARED": f"LOCAL_MEM W shared[{GROUP}];", "UNROLL": f"#pragma unroll {_UNROLLED}"}
-    return filled(code, **words, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
+    words = {"TEAM": _TEAM, "SHARED": f"LOCAL_MEM W shared[{GROUP}];", "UNROLL": f"#pragma unroll {_SEVERAL}"}
+    return filled(code, **words, GROUP=GROUP, SEVERAL=_SEVERAL, FOURS=_FOURS)
 
 
 def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:

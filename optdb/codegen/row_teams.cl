@@ -1,4 +1,4 @@
-/* The kernel of cross_entropy.cl for devices that run items in parallel. An item loads UNROLLED elements, or FOURS times
+/* The kernel of cross_entropy.cl for devices that run items in parallel. An item loads SEVERAL elements, or FOURS times
 four, of its row before it uses the first one. */
 
 /* The first of equal elements counts as the largest; the first NaN exceeds all numbers.
@@ -29,8 +29,7 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
         const INDEX_TYPE end = (INDEX_TYPE)columns, step = team * WIDTH; \
         for (INDEX_TYPE next = lane * WIDTH; next < end; next += (COUNT) / WIDTH * step) { \
             W few[COUNT]; \
-            _Pragma("unroll") \
-            for (uint e = 0; e < COUNT; e += WIDTH) \
+            UNROLLED_RANGE(e, 0, COUNT, WIDTH) \
                 READ(few + e, IS_THERE(e, WIDTH) ? PLACE(e, WIDTH) : 0) \
             USE(INDEX_TYPE, WIDTH, COUNT) \
         } \
@@ -40,27 +39,24 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     if (has_fours) \
         WALK(uint, READ_FOUR, 4, 4 * FOURS, USE) \
     else if (is_near) \
-        WALK(uint, READ_NEAR, 1, UNROLLED, USE) \
+        WALK(uint, READ_NEAR, 1, SEVERAL, USE) \
     else \
-        WALK(ga_size, READ_ONE, 1, UNROLLED, USE)
+        WALK(ga_size, READ_ONE, 1, SEVERAL, USE)
     /* The number to subtract: 0 if all elements are -infinity, so that they add 0 if a larger one follows. */
 #define BASE(most) ((most) == -INFINITY ? 0 : (most))
     /* The largest element is found by fmax, which ignores NaN; a NaN sum reveals it. */
 #define ADD(INDEX_TYPE, WIDTH, COUNT) \
     W most = largest, part = 0; \
-    _Pragma("unroll") \
-    for (uint e = 0; e < COUNT; ++e) { \
+    UNROLLED(e, COUNT) { \
         few[e] = IS_THERE(e, WIDTH) ? few[e] : -INFINITY; \
         most = fmax(most, few[e]); \
     } \
     const W base = BASE(most); \
-    _Pragma("unroll") \
-    for (uint e = 0; e < COUNT; ++e) \
+    UNROLLED(e, COUNT) \
         part += exp(few[e] - base); \
     sum = sum * exp(largest - base) + part; \
     if (isnan(part)) { \
-        _Pragma("unroll") \
-        for (uint e = 0; e < COUNT; ++e) \
+        UNROLLED(e, COUNT) \
             if (few[e] > largest || (isnan(few[e]) && !isnan(largest))) { \
                 largest = few[e]; \
                 index = PLACE(e, WIDTH); \
@@ -72,15 +68,13 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
         largest = most; \
     }
 #define WRITE(INDEX_TYPE, WIDTH, COUNT) \
-    _Pragma("unroll") \
-    for (uint e = 0; e < COUNT; ++e) { \
+    UNROLLED(e, COUNT) { \
         const W weight = exp(few[e] - largest) / sum; \
         const INDEX_TYPE j = PLACE(e, WIDTH); \
         RESULT_OF_WEIGHT \
         few[e] = result; \
     } \
-    _Pragma("unroll") \
-    for (uint e = 0; e < COUNT; e += WIDTH) \
+    UNROLLED_RANGE(e, 0, COUNT, WIDTH) \
         if (IS_THERE(e, WIDTH)) \
             STORE_##WIDTH(PLACE(e, WIDTH), few + e)
     LOCAL_MEM W shared[GROUP];
@@ -127,17 +121,4 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
             am[i] = (INDEX)shared_index[begin];
         }
     }
-#undef AT
-#undef READ_ONE
-#undef READ_NEAR
-#undef READ_FOUR
-#undef STORE_1
-#undef STORE_4
-#undef PLACE
-#undef IS_THERE
-#undef WALK
-#undef OVER_ROW
-#undef BASE
-#undef ADD
-#undef WRITE
 }

@@ -67,8 +67,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     LOOP
     const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
     z += group * rows * plane + get_group_id(2) * z_part;
-    #pragma unroll
-    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+    UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE) {
         const int j = j0 + COLUMN(c);
         if (vectors) {
             if (j >= columns)
@@ -79,8 +78,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
                     *(GLOBAL_MEM STORED *)(to + ROW(r) * plane) = (STORED)(STORED_SUMS);
             continue;
         }
-        #pragma unroll
-        for (int d = c; d < c + WIDE; ++d) {
+        UNROLLED_RANGE(d, c, c + WIDE, 1) {
             if (j + d - c >= columns)
                 continue;
             const int spot = (j + d - c) % outputs;
@@ -102,8 +100,7 @@ void CORRELATE_LOADED()
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
             w_next[v] = filters[v * ITEMS]; \
     filters += W_VECS; \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_TERMS; v += 2) \
+    UNROLLED_RANGE(v, 0, X_TERMS, 2) \
         UNROLLED(c, COLS / LANES) { \
             x_next[c][v] = pair[v / 2].s1 & inside[c] ? from[c][pair[v / 2].s0] : 0; \
             x_next[c][v + 1] = pair[v / 2].s3 & inside[c] ? from[c][pair[v / 2].s2] : 0; \
@@ -203,8 +200,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     LOOP
     sums += (part * groups + group) * features * depth;
     const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
-    #pragma unroll
-    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+    UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE) {
         const int j = j0 + COLUMN(c);
         UNROLLED(r, ITEM_ROWS) {
             if (ROW(r) >= features)
@@ -269,11 +265,9 @@ void MULTIPLY()
 {
     UNROLLED(l, DEPTH) {
         W a[ITEM_ROWS], b[ITEM_COLS];
-        #pragma unroll
-        for (int r = 0; r < ITEM_ROWS; r += WIDE)
+        UNROLLED_RANGE(r, 0, ITEM_ROWS, WIDE)
             READ_VECTOR(*(__local const VEC *)&left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE], 0, a + r);
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; c += WIDE)
+        UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE)
             READ_VECTOR(*(__local const VEC *)&right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE], 0, b + c);
         UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
             acc[r][c] += a[r] * b[c];
@@ -283,8 +277,7 @@ void MULTIPLY()
 /* The same on tensor cores, with numbers rounded to TF32, see tensor_cores.cl. */
 void MULTIPLY_TF32()
 {
-    #pragma unroll
-    for (int l = 0; l < DEPTH; l += 8) {
+    UNROLLED_RANGE(l, 0, DEPTH, 8) {
         uint a[ITEM_ROWS / 2][4], b[ITEM_COLS / 2][2];
         UNROLLED(i, ITEM_ROWS / 2) UNROLLED(c, 4)
             a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8 + TERM_SHIFT * (l / 4 + c / 2)] * ROUNDING);

@@ -97,22 +97,18 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const bool by_columns = z0 == 1 && z1 != 1;
     const bool is_whole = (size_t)to % 16 == 0 && (by_columns ? z1 % 4 == 0 && m % 4 == 0 : z1 == 1 && z0 % 4 == 0 && n % 4 == 0);
     if (by_columns) {
-        UNROLLED(c, ITEM_COLS)
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; r += 4) {
-                const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y;
-                const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x + c % 4;
-                STORE_FOUR(i, j, acc[r + e][c], 1, 0)
-            }
+        UNROLLED(c, ITEM_COLS) UNROLLED_RANGE(r, 0, ITEM_ROWS, 4) {
+            const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y;
+            const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x + c % 4;
+            STORE_FOUR(i, j, acc[r + e][c], 1, 0)
+        }
         return;
     }
-    UNROLLED(r, ITEM_ROWS)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; c += 4) {
-            const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4;
-            const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x;
-            STORE_FOUR(i, j, acc[r][c + e], 0, 1)
-        }
+    UNROLLED(r, ITEM_ROWS) UNROLLED_RANGE(c, 0, ITEM_COLS, 4) {
+        const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4;
+        const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x;
+        STORE_FOUR(i, j, acc[r][c + e], 0, 1)
+    }
 }
 
 /* The loop for matrices that are both contiguous across the terms. An item reads one term ahead. */
@@ -121,11 +117,9 @@ void LOOP_ACROSS()
     uint base = 0;
     float4 xs[2][ITEM_ROWS / 4], vs[2][ITEM_COLS / 4];
 #define READ_TERM(into, l) \
-    _Pragma("unroll") \
-    for (int r = 0; r < ITEM_ROWS; r += 4) \
+    UNROLLED_RANGE(r, 0, ITEM_ROWS, 4) \
         xs[into][r / 4] = LEFT_ACROSS(base, r, l); \
-    _Pragma("unroll") \
-    for (int c = 0; c < ITEM_COLS; c += 4) \
+    UNROLLED_RANGE(c, 0, ITEM_COLS, 4) \
         vs[into][c / 4] = RIGHT_ACROSS(base, c, l);
     READ_TERM(0, 0)
     for (int stage = 0; stage < stages; ++stage) {
@@ -141,11 +135,9 @@ void LOOP_ACROSS()
             }
             READ_TERM((l + 1) % 2, (l + 1) % DEPTH)
             W x1[ITEM_ROWS], v1[ITEM_COLS];
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; r += 4)
+            UNROLLED_RANGE(r, 0, ITEM_ROWS, 4)
                 vstore4(xs[l % 2][r / 4], 0, x1 + r);
-            #pragma unroll
-            for (int c = 0; c < ITEM_COLS; c += 4)
+            UNROLLED_RANGE(c, 0, ITEM_COLS, 4)
                 vstore4(vs[l % 2][c / 4], 0, v1 + c);
             /* Every other column is processed backwards, so that consecutive multiplications share a factor. */
             UNROLLED(c, ITEM_COLS) UNROLLED(i, ITEM_ROWS) {
@@ -178,8 +170,7 @@ void LOOP_ALONG()
         READ_COLUMNS(0, i, 0, 0)
     vstore4(LEFT(0, 0, 0), 0, x1[0]);
     for (int stage = 0; stage < stages; ++stage) {
-        #pragma unroll
-        for (int l = 0; l < DEPTH; l += 4) {
+        UNROLLED_RANGE(l, 0, DEPTH, 4) {
             if (l == DEPTH - 4) {
                 await_copies();
                 if (stage + STAGES - 1 < stages)
@@ -194,8 +185,7 @@ void LOOP_ALONG()
                     vstore4(LEFT(base, r + 1, l), 0, x1[(r + 1) % 2]);
                 else
                     vstore4(LEFT(after, 0, (l + 4) % DEPTH), 0, x1[0]);
-                #pragma unroll
-                for (int i = r * ITEM_COLS / ITEM_ROWS; i < (r + 1) * ITEM_COLS / ITEM_ROWS; ++i)
+                UNROLLED_RANGE(i, r * ITEM_COLS / ITEM_ROWS, (r + 1) * ITEM_COLS / ITEM_ROWS, 1)
                     READ_COLUMNS((l / 4 + 1) % 2, i, after, (l + 4) % DEPTH)
                 UNROLLED(e, 4) UNROLLED(c, ITEM_COLS)
                     acc[r][c] += x1[r % 2][e] * v4[l / 4 % 2][c][e];

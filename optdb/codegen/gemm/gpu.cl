@@ -70,11 +70,9 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     KEEP_TILE(left[side], a_next, A_LOADS, a_along, a_l, a_i, A_TURNS, ROWS) \
     KEEP_TILE(right[side], b_next, B_LOADS, b_along, b_l, b_j, B_TURNS, COLS)
 #define READ_TERM(into, term) \
-    _Pragma("unroll") \
-    for (int r = 0; r < ITEM_ROWS; r += A_READ) \
+    UNROLLED_RANGE(r, 0, ITEM_ROWS, A_READ) \
         READ_A; \
-    _Pragma("unroll") \
-    for (int c = 0; c < ITEM_COLS; c += B_READ) \
+    UNROLLED_RANGE(c, 0, ITEM_COLS, B_READ) \
         READ_B;
 #define ADD_TERM(from) \
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS) \
@@ -125,8 +123,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         if (i >= m)
             continue;
 #if STORES_WHOLE
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; c += B_READ) {
+        UNROLLED_RANGE(c, 0, ITEM_COLS, B_READ) {
             const ga_ssize j = j0 + c / B_READ * (COLS / ITEM_COLS * B_READ) + tx * B_READ;
             W sum[B_READ];
             UNROLLED(e, B_READ) {

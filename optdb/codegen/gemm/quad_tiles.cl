@@ -263,8 +263,7 @@ void store_sums()
         if (i > last_i || j > last_j)
             continue;
         float4 sum = memory[QUAD_OF(e)];
-        #pragma unroll
-        for (int other = 1; other < SPLITS; ++other)
+        UNROLLED_RANGE(other, 1, SPLITS, 1)
             sum += memory[other * (ROWS * COLS / 4) + QUAD_OF(e)];
         sum = factor * sum + (float4)(before[4 * q], before[4 * q + 1], before[4 * q + 2], before[4 * q + 3]);
         GLOBAL_MEM float *const at = to + ((i0 + i) * to0 + (j0 + j) * to1);

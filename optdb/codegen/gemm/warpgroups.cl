@@ -61,13 +61,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
     for (uint stage = 0; stage < stages; ++stage) {
         await_stage(memory, signals, side, phase);
         begin_products();
-        #pragma unroll
-        for (uint step = 0; step < DEPTH / 8; ++step)
-            #pragma unroll
-            for (uint q = 0; q < ROW_BLOCKS; ++q)
-                multiply_pieces(memory, acc[q],
-                                side * STAGE_WORDS + step * (8 * ROWS) + (group * ROW_BLOCKS + q) * 256,
-                                side * STAGE_WORDS + ROWS * DEPTH + step * (8 * COLS));
+        UNROLLED(step, DEPTH / 8) UNROLLED(q, ROW_BLOCKS)
+            multiply_pieces(memory, acc[q],
+                            side * STAGE_WORDS + step * (8 * ROWS) + (group * ROW_BLOCKS + q) * 256,
+                            side * STAGE_WORDS + ROWS * DEPTH + step * (8 * COLS));
         /* The previous stage can be overwritten once all items have finished it. */
         await_earlier_products();
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -81,16 +78,13 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
 
     y += batch * t.s0 + i0 * y0 + j0 * y1;
     z += batch * t.s3 + i0 * z0 + j0 * z1;
-    #pragma unroll
-    for (uint q = 0; q < ROW_BLOCKS; ++q)
-        #pragma unroll
-        for (uint i = 0; i < COLS / 2; i += 2) {
-            const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8;
-            const int tj = i / 4 * 8 + lane % 4 * 2;
-            if (ti >= rows || tj >= cols)
-                continue;
-            STORE_PAIR
-        }
+    UNROLLED(q, ROW_BLOCKS) UNROLLED_RANGE(i, 0, COLS / 2, 2) {
+        const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int tj = i / 4 * 8 + lane % 4 * 2;
+        if (ti >= rows || tj >= cols)
+            continue;
+        STORE_PAIR
+    }
 }
 
 /* Store two neighbours in a row if both are in the result. */

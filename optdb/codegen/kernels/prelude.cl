@@ -20,8 +20,9 @@
 #define GDIM_2 get_num_groups(2)
 /* Assembly that does not wait for other items, and accesses only its operands. */
 #define PTX asm volatile
-/* A loop over `i` from 0 to `count` that the compiler unrolls. */
+/* Loops over `i`, from 0 to `count` or from `begin` to `end`, that the compiler unrolls. */
 #define UNROLLED(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
+#define UNROLLED_RANGE(i, begin, end, step) _Pragma("unroll") for (int i = begin; i < end; i += step)
 #define local_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define ga_bool uchar
 #define ga_byte char

@@ -29,57 +29,38 @@ OUTLINED_KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_s
             W head[ROWS][COLS], inverse[ROWS];
             for (int j0 = k0; j0 < padded; j0 += COLS) {
                 V acc[ROWS][VECTORS];
-                #pragma unroll
-                for (int r = 0; r < ROWS; ++r)
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
-                        acc[r][c] = VLOAD(c, u + (k0 + r) * STEP + j0);
+                UNROLLED(r, ROWS) UNROLLED(c, VECTORS)
+                    acc[r][c] = VLOAD(c, u + (k0 + r) * STEP + j0);
                 for (int l = 0; l < k0; ++l) {
                     V right[VECTORS];
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
+                    UNROLLED(c, VECTORS)
                         right[c] = VLOAD(c, u + l * STEP + j0);
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r) {
+                    UNROLLED(r, ROWS) {
                         const W left = u[l * STEP + k0 + r];
-                        #pragma unroll
-                        for (int c = 0; c < VECTORS; ++c)
+                        UNROLLED(c, VECTORS)
                             acc[r][c] -= left * right[c];
                     }
                 }
                 if (j0 == k0) {
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
-                        #pragma unroll
-                        for (int c = 0; c < VECTORS; ++c)
-                            VSTORE(acc[r][c], c, head[r]);
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r) {
+                    UNROLLED(r, ROWS) UNROLLED(c, VECTORS)
+                        VSTORE(acc[r][c], c, head[r]);
+                    UNROLLED(r, ROWS) {
                         W pivot = head[r][r];
                         if (!(pivot > 0 && pivot < (W)INFINITY)) {
                             pivot = NAN;
                             failed = failed ? failed : k0 + r + 1;
                         }
                         inverse[r] = 1 / sqrt(pivot);
-                        #pragma unroll
-                        for (int c = r + 1; c < ROWS; ++c)
+                        UNROLLED_RANGE(c, r + 1, ROWS, 1)
                             head[r][c] *= inverse[r];
-                        #pragma unroll
-                        for (int s = r + 1; s < ROWS; ++s)
-                            #pragma unroll
-                            for (int c = s; c < ROWS; ++c)
-                                head[s][c] -= head[r][s] * head[r][c];
+                        UNROLLED_RANGE(s, r + 1, ROWS, 1) UNROLLED_RANGE(c, s, ROWS, 1)
+                            head[s][c] -= head[r][s] * head[r][c];
                     }
                 }
-                #pragma unroll
-                for (int r = 0; r < ROWS; ++r) {
-                    #pragma unroll
-                    for (int s = 0; s < r; ++s)
-                        #pragma unroll
-                        for (int c = 0; c < VECTORS; ++c)
-                            acc[r][c] -= head[s][r] * acc[s][c];
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c) {
+                UNROLLED(r, ROWS) {
+                    UNROLLED(s, r) UNROLLED(c, VECTORS)
+                        acc[r][c] -= head[s][r] * acc[s][c];
+                    UNROLLED(c, VECTORS) {
                         acc[r][c] *= inverse[r];
                         VSTORE(acc[r][c], c, u + (k0 + r) * STEP + j0);
                     }
@@ -154,38 +135,29 @@ static void rows_of_leaf()
 {
             const GLOBAL_MEM T *row[HEIGHT];
             V acc[HEIGHT][VECTORS];
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r) {
+            UNROLLED(r, HEIGHT) {
                 row[r] = triangle + (i0 + r) * t0;
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
+                UNROLLED(c, VECTORS)
                     acc[r][c] = VLOAD(c, x + (i0 + r) * COLS);
             }
             for (int l = 0; l < i0; ++l) {
                 V right[VECTORS];
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
+                UNROLLED(c, VECTORS)
                     right[c] = VLOAD(c, x + l * COLS);
-                #pragma unroll
-                for (int r = 0; r < HEIGHT; ++r) {
+                UNROLLED(r, HEIGHT) {
                     const W left = row[r][l * t1];
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
+                    UNROLLED(c, VECTORS)
                         acc[r][c] -= left * right[c];
                 }
             }
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r) {
-                #pragma unroll
-                for (int s = 0; s < r; ++s) {
+            UNROLLED(r, HEIGHT) {
+                UNROLLED(s, r) {
                     const W left = row[r][(i0 + s) * t1];
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
+                    UNROLLED(c, VECTORS)
                         acc[r][c] -= left * acc[s][c];
                 }
                 const W pivot = unit ? 1 : row[r][(i0 + r) * t1];
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c) {
+                UNROLLED(c, VECTORS) {
                     acc[r][c] /= pivot;
                     VSTORE(acc[r][c], c, x + (i0 + r) * COLS);
                 }
@@ -218,17 +190,14 @@ OUTLINED_KERNEL void solve_vector(ga_size count, ga_size n, ga_size upper, ga_si
                 ga_ssize i = known;
                 if (t1 == 1 && known_end - known >= WIDTH) {
                     V sums[ROWS];
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
+                    UNROLLED(r, ROWS)
                         sums[r] = 0;
                     for (; i + WIDTH <= known_end; i += WIDTH) {
                         const V right = VLOAD(0, x + i);
-                        #pragma unroll
-                        for (int r = 0; r < ROWS; ++r)
+                        UNROLLED(r, ROWS)
                             sums[r] += VLOAD(0, line[r] + i) * right;
                     }
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r) {
+                    UNROLLED(r, ROWS) {
                         W lanes[WIDTH], sum = 0;
                         VSTORE(sums[r], 0, lanes);
                         for (int c = 0; c < WIDTH; ++c)
@@ -237,8 +206,7 @@ OUTLINED_KERNEL void solve_vector(ga_size count, ga_size n, ga_size upper, ga_si
                     }
                 }
                 for (; i < known_end; ++i)
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
+                    UNROLLED(r, ROWS)
                         v[r] -= line[r][i * t1] * x[i];
             }
             for (int q = 0; q < rows; ++q) {
@@ -258,14 +226,12 @@ OUTLINED_KERNEL void solve_vector(ga_size count, ga_size n, ga_size upper, ga_si
                 ga_ssize i = left;
                 for (; i + WIDTH <= left_end; i += WIDTH) {
                     V rest = VLOAD(0, x + i);
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
+                    UNROLLED(r, ROWS)
                         rest -= VLOAD(0, line[r] + i) * v[r];
                     VSTORE(rest, 0, x + i);
                 }
                 for (; i < left_end; ++i)
-                    #pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
+                    UNROLLED(r, ROWS)
                         x[i] -= line[r][i] * v[r];
             }
         }

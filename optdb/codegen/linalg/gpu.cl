@@ -64,18 +64,14 @@ KERNEL void solve_leaf(ga_size count, ga_size tiles, ga_size m, ga_size n, ga_si
     if (column >= m)
         return;
     W x[LEAF];
-    #pragma unroll
-    for (int i = 0; i < LEAF; ++i)
+    UNROLLED(i, LEAF)
         x[i] = i < side ? z[i * z0] : (W)0;
-    #pragma unroll
-    for (int k = 0; k < LEAF; ++k) {
+    UNROLLED(k, LEAF) {
         x[k] /= l[k][k];
-        #pragma unroll
-        for (int i = k + 1; i < LEAF; ++i)
+        UNROLLED_RANGE(i, k + 1, LEAF, 1)
             x[i] -= l[i][k] * x[k];
     }
-    #pragma unroll
-    for (int i = 0; i < LEAF; ++i)
+    UNROLLED(i, LEAF)
         if (i < side)
             z[i * z0] = x[i];
 }

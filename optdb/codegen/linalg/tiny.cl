@@ -11,8 +11,7 @@ KERNEL_WORD void CHOLESKY_SIDE(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb
         V held;
         W *const lanes = (W *)&held;
         V l[SIDE][SIDE];
-        #pragma unroll
-        for (int i = 0; i < SIDE; ++i)
+        UNROLLED(i, SIDE)
             #pragma unroll
             for (int k = 0; k <= i; ++k) {
                 for (int c = 0; c < WIDTH; ++c)
@@ -22,19 +21,14 @@ KERNEL_WORD void CHOLESKY_SIDE(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb
                         lanes[c] = x[(ga_ssize)(first + c) * xb + i * x0 + k * x1];
                 l[i][k] = held;
             }
-        #pragma unroll
-        for (int k = 0; k < SIDE; ++k) {
+        UNROLLED(k, SIDE) {
             const V pivot = l[k][k];
             l[k][k] = sqrt(POSITIVE);
             const V inverse = (V)1 / l[k][k];
-            #pragma unroll
-            for (int i = k + 1; i < SIDE; ++i)
+            UNROLLED_RANGE(i, k + 1, SIDE, 1)
                 l[i][k] *= inverse;
-            #pragma unroll
-            for (int j = k + 1; j < SIDE; ++j)
-                #pragma unroll
-                for (int i = j; i < SIDE; ++i)
-                    l[i][j] -= l[i][k] * l[j][k];
+            UNROLLED_RANGE(j, k + 1, SIDE, 1) UNROLLED_RANGE(i, j, SIDE, 1)
+                l[i][j] -= l[i][k] * l[j][k];
         }
         /* Starting with the first pivot that is not positive, all pivots are NaN, including those in the padding. */
         bool failed[WIDTH], any_failed = false;
@@ -52,15 +46,12 @@ KERNEL_WORD void CHOLESKY_SIDE(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb
                     if (isnan(lanes[c]))
                         info[first + c] = k + 1;
             }
-        #pragma unroll
-        for (int i = 0; i < SIDE; ++i)
-            #pragma unroll
-            for (int k = 0; k < SIDE; ++k)
-                if (i < side && k < side) {
-                    held = k <= i ? l[i][k] : (V)0;
-                    for (int c = 0; c < here; ++c)
-                        z[(ga_ssize)(first + c) * zb + i * z0 + k * z1] = failed[c] ? (W)NAN : lanes[c];
-                }
+        UNROLLED(i, SIDE) UNROLLED(k, SIDE)
+            if (i < side && k < side) {
+                held = k <= i ? l[i][k] : (V)0;
+                for (int c = 0; c < here; ++c)
+                    z[(ga_ssize)(first + c) * zb + i * z0 + k * z1] = failed[c] ? (W)NAN : lanes[c];
+            }
     }
 }
 
@@ -80,14 +71,12 @@ KERNEL_WORD void SOLVE_SIDE(ga_size count, ga_size m, ga_size n, ga_size unit,
             zp[c] = (ga_ssize)(i / m) * zb + (ga_ssize)(i % m) * z1;
         }
         V x[SIDE];
-        #pragma unroll
-        for (int i = 0; i < SIDE; ++i)
+        UNROLLED(i, SIDE)
             if (i < side) {
                 for (int c = 0; c < WIDTH; ++c)
                     lanes[c] = z[zp[c] + i * z0];
                 x[i] = held;
-                #pragma unroll
-                for (int k = 0; k < i; ++k) {
+                UNROLLED(k, i) {
                     for (int c = 0; c < WIDTH; ++c)
                         lanes[c] = t[tp[c] + i * t0 + k * t1];
                     x[i] -= held * x[k];
@@ -98,8 +87,7 @@ KERNEL_WORD void SOLVE_SIDE(ga_size count, ga_size m, ga_size n, ga_size unit,
                     x[i] /= held;
                 }
             }
-        #pragma unroll
-        for (int i = 0; i < SIDE; ++i)
+        UNROLLED(i, SIDE)
             if (i < side) {
                 held = x[i];
                 for (int c = 0; c < here; ++c)

@@ -41,12 +41,10 @@ static inline void merge_elements(Moments *these, const W *x, uint count)
     /* Elements have similar magnitudes, so differences from one of them are exact or small. */
     const W pivot = isfinite(x[0]) ? x[0] : 0;
     W sum = 0, squares = 0;
-    #pragma unroll
-    for (uint u = 0; u < count; ++u)
+    UNROLLED(u, count)
         sum += x[u] - pivot;
     const W off = sum / count;
-    #pragma unroll
-    for (uint u = 0; u < count; ++u) {
+    UNROLLED(u, count) {
         const W d = (x[u] - pivot) - off;
         squares += d * d;
     }

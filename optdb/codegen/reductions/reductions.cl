@@ -119,14 +119,12 @@ void fold(ga_size first, ga_size step)
     {
         SEVERAL_BEGIN
         for (; i + (UNROLL - 1) * step < end; i += UNROLL * step) {
-            #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
+            UNROLLED(u, UNROLL) {
                 TAKE_SEVERAL
                 NEXT
             }
         }
-        #pragma unroll
-        for (int u = 0; u < SEVERAL; ++u)
+        UNROLLED(u, SEVERAL)
             acc = combine(acc, SEVERAL_END);
     }
     RESTART
