@@ -22,7 +22,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, size_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.scratch import scratch
-from optdb.codegen.source import functions, work_dtype
+from optdb.codegen.source import filled, functions, work_dtype
 from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
@@ -77,9 +77,10 @@ class ConvolutionOperation(Operation):
     def kernels(self) -> list[Kernel]:
         dtype, context = self.first.dtype, self.context
         if self.settings.unshared:
-            packing = ["pack_images"] * (self.unshared_kernel != "unshared_inputs")
-            code = functions("convolve/unshared.cl")[self.unshared_kernel]
-            kernels = convolution_kernels(dtype, context, code, packing)
+            name, code = self.unshared_kernel, functions("convolve/unshared.cl")
+            packing = [] if name in code else ["pack_images"]
+            other = filled(code["UNSHARED"], UNSHARED=name, FORWARD=int(name == "unshared_forward"))
+            kernels = convolution_kernels(dtype, context, code.get(name, other), packing)
         else:
             kernels = self.shared_kernels(dtype, context, self.precision)
         for i in self.contiguous_inputs:

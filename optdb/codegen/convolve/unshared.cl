@@ -1,7 +1,8 @@
 /* Kernels for unshared filters, which differ for each output, see operations.py. An output's offset in the image is
    pixels[p]. Filters have the shape (features, outputs, channels, taps). */
 
-OUTLINED_KERNEL void unshared_forward(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane,
+/* Outputs are sums over elements `k` of filters `a`; gradients for filters are sums over images, with gradients `a`. */
+OUTLINED_KERNEL void UNSHARED(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane,
     ga_size depth, ga_size in_group, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY ga_long *offsets,
     ARRAY ga_long *pixels, ARRAY T *a, ARRAY T *z)
 {
@@ -9,28 +10,14 @@ OUTLINED_KERNEL void unshared_forward(ga_size n, ga_size chunk, ga_size images, 
     for (ga_size i = first; i < last; ++i) {
         const ga_size f = i / plane, p = i % plane;
         const GLOBAL_MEM W *from = x + f / in_group * x_group + pixels[p];
-        for (ga_size image = 0; image < images; ++image) {
+        for (ga_size outer = 0; outer < (FORWARD ? images : depth); ++outer) {
             W sum = 0;
-            for (ga_size k = 0; k < depth; ++k)
-                sum += LOAD(a[i * depth + k]) * from[image * x_image + offsets[k]];
-            z[(image * features + f) * plane + p] = STORE(sum);
-        }
-    }
-}
-
-OUTLINED_KERNEL void unshared_weights(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane,
-    ga_size depth, ga_size in_group, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY ga_long *offsets,
-    ARRAY ga_long *pixels, ARRAY T *a, ARRAY T *z)
-{
-    const ga_size first = get_global_id(0) * chunk, last = min(first + chunk, n);
-    for (ga_size i = first; i < last; ++i) {
-        const ga_size f = i / plane, p = i % plane;
-        const GLOBAL_MEM W *from = x + f / in_group * x_group + pixels[p];
-        for (ga_size k = 0; k < depth; ++k) {
-            W sum = 0;
-            for (ga_size image = 0; image < images; ++image)
-                sum += LOAD(a[(image * features + f) * plane + p]) * from[image * x_image + offsets[k]];
-            z[i * depth + k] = STORE(sum);
+            for (ga_size inner = 0; inner < (FORWARD ? depth : images); ++inner) {
+                const ga_size image = FORWARD ? outer : inner, k = FORWARD ? inner : outer;
+                const W factor = LOAD(a[FORWARD ? i * depth + k : (image * features + f) * plane + p]);
+                sum += factor * from[image * x_image + offsets[k]];
+            }
+            z[FORWARD ? (outer * features + f) * plane + p : i * depth + outer] = STORE(sum);
         }
     }
 }
