@@ -201,19 +201,13 @@ static uint right_place_along(uint wj, uint place, uint lane)
     return (wj + col) * DEPTH + ((place * 2 + lane / 8 % 2) ^ SWIZZLED(col)) * 4;
 }
 
-/* Return the position of an item's rows in a tile with contiguous rows. An item loads one row for each eight rows of
-   the warp, and these rows are neighbours, so fragments have rows in another order than in a tile with contiguous
-   terms. */
-static uint left_place_across(uint wi, uint place, uint lane)
+/* Return the position of an item's rows in a tile of SIDE contiguous rows, or columns of the right matrix. An item loads
+   NEAR_ROWS neighbours: one row for each eight rows of the warp, so fragments have rows in another order than in a tile
+   with contiguous terms. */
+static uint place_across(uint first, uint place, uint lane)
 {
-    const uint row = wi + lane / 4 * (WARP_ROWS / 8);
-    return (lane % 4 * (ROWS / 4) + ((row / 4 + place) ^ EXCHANGED(lane))) * 4 + row % 4;
-}
-
-static uint right_place_across(uint wj, uint place, uint lane)
-{
-    const uint col = wj + lane / 4 * (WARP_COLS / 8);
-    return (lane % 4 * (COLS / 4) + ((col / 4 + place) ^ EXCHANGED(lane))) * 4 + col % 4;
+    const uint row = first + lane / 4 * NEAR_ROWS;
+    return (lane % 4 * (SIDE / 4) + ((row / 4 + place) ^ EXCHANGED(lane))) * 4 + row % 4;
 }
 
 /* The same for 16-bit numbers, whose matrices the load instruction transposes. */
@@ -227,12 +221,13 @@ static uint right_place_transposed(uint wj, uint place, uint lane)
     return lane % 16 * (COLS / 2) + ((wj / 8 + place * 2 + lane / 16) ^ lane % 8) * 4;
 }
 
-/* Load fragments for eight words of terms: half of the rows, or all columns. */
-static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
+/* Load fragments for eight words of terms: half of the rows, or all columns. The KIND is for tiles with contiguous
+   terms, or for transposed ones: each instruction then loads four registers. */
+static void load_left_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
     UNROLLED(i, WARP_ROWS / 16)
         if (IN_HALF(i, half_of))
-            load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
+            LOAD_FOUR(memory, base + LEFT_AT, x[i]);
 }
 
 static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
@@ -246,18 +241,9 @@ static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, u
     }
 }
 
-static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
-{
-    UNROLLED(i, WARP_ROWS / 16)
-        if (IN_HALF(i, half_of))
-            load_transposed(memory, base + at[i] + l * ROWS, x[i]);
-}
-
-/* For tiles with contiguous terms, and for transposed ones: each instruction loads two fragments. */
 static void load_right_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
-    #pragma unroll
-    for (int j = 0; j < WARP_COLS / 8; j += 2) {
+    UNROLLED_RANGE(j, 0, WARP_COLS / 8, 2) {
         uint four[4];
         LOAD_FOUR(memory, base + RIGHT_AT, four);
         v[j][0] = four[0];

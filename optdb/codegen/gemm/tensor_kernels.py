@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -171,10 +171,10 @@ _LAYOUTS = {
         **{"NEAR": "i", "NEAR_COUNT": "rows", "NEAR_LENGTH": "SIDE", "LINE": "SIDE / PIECE", "SWIZZLE": "EXCHANGED"},
     },
 }
-#: For each load kind, the function that loads two fragments of the right matrix, and the address it loads from.
-_RIGHT_KINDS = {
-    "along": {"LOAD_FOUR": "load_matrices", "RIGHT_AT": "at[l / 8] + j * 8 * DEPTH"},
-    "transposed": {"LOAD_FOUR": "load_transposed", "RIGHT_AT": "at[j / 2] + l * COLS"},
+#: For two load kinds, the function that loads four registers, and the addresses in the left and in the right matrix.
+_KINDS = {
+    "along": ("load_matrices", "at[l / 8] + i * 16 * DEPTH", "at[l / 8] + j * 8 * DEPTH"),
+    "transposed": ("load_transposed", "at[i] + l * ROWS", "at[j / 2] + l * COLS"),
 }
 
 
@@ -184,12 +184,15 @@ def _functions(matrix: _TileFactor, code: Mapping[str, str]) -> Iterator[str]:
     copies = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
     for name in copies:
         yield filled(filled(code[name], **copies, **_LAYOUTS[matrix.is_along]), SIDE=matrix.tile_length)
-    load = f"load_{side}_{kind}" if side == "left" or kind == "across" else "load_right_KIND"
-    loads = {f"{side}_place_{kind}": f"place_{letter}", load: f"load_{letter}"}
     if kind == "across":
-        loads = {f"load_{matrix.near}": f"load_near_{letter}", **loads}
+        names = f"load_{matrix.near}", "place_across", f"load_{side}_across"
+        loads = dict(zip(names, (f"load_near_{letter}", f"place_{letter}", f"load_{letter}")))
+        words: dict[str, Any] = {"NEAR_ROWS": matrix.near, "SIDE": matrix.tile_length}
+    else:
+        loads = {f"{side}_place_{kind}": f"place_{letter}", f"load_{side}_KIND": f"load_{letter}"}
+        words = dict(zip(("LOAD_FOUR", "LEFT_AT", "RIGHT_AT"), _KINDS[kind]))
     for name in loads:
-        yield filled(code[name], **loads, **(_RIGHT_KINDS[kind] if name == "load_right_KIND" else {}))
+        yield filled(code[name], **loads, **words)
 
 
 def _stage_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, str]:
