@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.kernels import CompiledKernel
-from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.arrays import Array, DeviceArray, lies_in_order
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int, largest, smallest
 
@@ -131,21 +131,9 @@ def with_axis(array: Array, axis: int) -> DeviceArray:
     return view(array, shape, strides)
 
 
-def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return the strides, in bytes, of a C-contiguous array."""
-    strides = [itemsize]
-    for length in reversed(shape[1:]):
-        strides.append(strides[-1] * (as_int(length) or 1))
-    return tuple(reversed(strides)) if len(shape) else ()
-
-
 def is_contiguous(array: Array, leading: int = 0) -> bool:
     """Return whether an array is C-contiguous except in its `leading` axes, which may have any strides."""
-    shape, strides = array.shape[leading:], array.strides[leading:]
-    return not array.size or all(
-        step == dense_stride or length == 1
-        for length, step, dense_stride in zip(shape, strides, c_strides(shape, array.dtype.itemsize))
-    )
+    return not array.size or lies_in_order(array.shape[leading:], array.strides[leading:], array.dtype.itemsize)
 
 
 def size_of(shape: Sequence[int]) -> int:

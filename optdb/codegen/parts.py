@@ -11,11 +11,11 @@ import numpy as np
 from optdb.codegen.elements import Copying, ElementKernels, copied, copying, in_quads
 from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import c_strides, is_contiguous, size_of, view
+from optdb.codegen.layout import is_contiguous, size_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtensor
-from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, fill_zeros, may_share_memory
+from optdb.runtime.arrays import Array, DeviceArray, c_strides, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
 #: Minimum number of joined arrays for which C-contiguous sources and destinations use buffer copies.

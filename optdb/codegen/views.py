@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.layout import c_strides, collapse, size_of, view
-from optdb.runtime.arrays import Array, DeviceArray
+from optdb.codegen.layout import collapse, size_of, view
+from optdb.runtime.arrays import Array, DeviceArray, c_strides
 from optdb.runtime.sizes import as_int, part_of
 
 

@@ -79,7 +79,7 @@ class DeviceArray(Array):
         self.queue = _queue if queue is None else queue
         self.context = self.queue.context
         self.shape, self.dtype, self.offset = tuple(shape), np.dtype(dtype), offset
-        self.strides = _strides_in_order(self.shape, self.dtype.itemsize) if strides is None else tuple(strides)
+        self.strides = c_strides(self.shape, self.dtype.itemsize) if strides is None else tuple(strides)
         self.size = math.prod(self.shape)
         self.nbytes = self.size * self.dtype.itemsize
         if data is None and self.size:
@@ -168,11 +168,12 @@ def _plain_index(entry: Any) -> Any:
 
 def lies_in_order(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> bool:
     """Return whether strides are C-contiguous; the stride of an axis of length 1 is ignored."""
-    c_strides = _strides_in_order(shape, itemsize)
-    return all(step == c_step or length == 1 for step, c_step, length in zip(strides, c_strides, shape, strict=True))
+    in_order = c_strides(shape, itemsize)
+    return all(step == wanted or length == 1 for step, wanted, length in zip(strides, in_order, shape, strict=True))
 
 
-def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
+def c_strides(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
+    """Return the strides, in bytes, of a C-contiguous array."""
     strides = [itemsize]
     for length in shape[:0:-1]:
         strides.append(strides[-1] * (length or 1))

@@ -15,11 +15,11 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.gemm.blocks import vector_width
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.layout import broadcast_strides, c_strides, collapse, group_size, launch_striding, size_of, view
+from optdb.codegen.layout import broadcast_strides, collapse, group_size, launch_striding, size_of, view
 from optdb.codegen.operation import Kernels
 from optdb.codegen.source import body, filled, functions
 from optdb.codegen.views import padded
-from optdb.runtime.arrays import Array, empty
+from optdb.runtime.arrays import Array, c_strides, empty
 from optdb.runtime.context import Context
 
 
