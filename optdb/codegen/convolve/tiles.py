@@ -29,7 +29,7 @@ from optdb.codegen.convolve.tile_kernels import (
     parts_of_terms,
     tile_kernel,
 )
-from optdb.codegen.gemm.families import Choice, prepared_once
+from optdb.codegen.gemm.families import Choice, prepared
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, size_of
@@ -248,8 +248,7 @@ def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
 
 
 def _chosen(kernels: Kernels, context: Context, dtype: str, precision: Precision, rows: int) -> tuple[Kernels, Tile]:
-    """Return the kernels and the tile for results or gradients for images."""
     # An exported file contains only the kernels of its functions.
     families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
-    choice = prepared_once(families, context, TileRequest(dtype, precision, rows))
+    choice = prepared(families, context, TileRequest(dtype, precision, rows))
     return {**kernels, **(choice.kernels or {})}, choice.plan

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -51,32 +51,31 @@ Family = Callable[["Context", Any], Sequence[Choice[Plan]]]
 
 
 def prepared(
-    families: Sequence[Family[Plan]], context: Context, request: Hashable, failed: Collection[str] = ()
-) -> PreparedChoice[Plan]:
-    """Prepare the cheapest choice whose kernels build and that has not failed, from the first family that has any."""
-    for family in families:
-        choices = [choice for choice in family(context, request) if choice.name not in failed]
-        for choice in sorted(choices, key=lambda choice: choice.seconds):
-            if choice.kernels is None:
-                return PreparedChoice(choice.name, choice.plan, None)
-            consequence = f"Other kernels are used for {choice.name}"
-            kernels = try_compile(choice.kernels(), context, choice.name, consequence)
-            if kernels is not None:
-                return PreparedChoice(choice.name, choice.plan, kernels)
-    raise AssertionError(f"no family of kernels computes {request}")
-
-
-def prepared_once(
     families: tuple[Family[Plan], ...],
     context: Context,
     request: Hashable,
     failed: tuple[str, ...] = (),
     owner: object = None,
 ) -> PreparedChoice[Plan]:
-    """Return the cached result of `prepared` for a context's options, unless it has another owner."""
+    """Prepare the cheapest choice whose kernels build and that has not failed, from the first family that has any.
+
+    The context caches it for its options and the owner.
+    """
+
+    def prepare() -> PreparedChoice[Plan]:
+        for family in families:
+            choices = [choice for choice in family(context, request) if choice.name not in failed]
+            for choice in sorted(choices, key=lambda choice: choice.seconds):
+                if choice.kernels is None:
+                    return PreparedChoice(choice.name, choice.plan, None)
+                consequence = f"Other kernels are used for {choice.name}"
+                kernels = try_compile(choice.kernels(), context, choice.name, consequence)
+                if kernels is not None:
+                    return PreparedChoice(choice.name, choice.plan, kernels)
+        raise AssertionError(f"no family of kernels computes {request}")
+
     cache: LaunchCache[PreparedChoice[Plan]] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
-    key = context.options, families, request, failed
-    return cache.get(key, lambda: prepared(families, context, request, failed), owner)
+    return cache.get((context.options, families, request, failed), prepare, owner)
 
 
 @dataclass(frozen=True)

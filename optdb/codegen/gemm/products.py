@@ -9,7 +9,7 @@ import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
-from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared_once
+from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
@@ -82,7 +82,7 @@ def matmul(
     arrays = {"a": a, "b": b, "y": y, "z": z}
     failed: tuple[str, ...] = ()
     while True:
-        product = prepared_once(families, context, request, failed, owner=chosen(context, request.dtype))
+        product = prepared(families, context, request, failed, owner=chosen(context, request.dtype))
         if compute(product, request, kernels, context, arrays, alpha, beta if add else 0.0):
             return
         failed += (product.name,)

@@ -10,7 +10,7 @@ from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
 import optdb
-from optdb.codegen.gemm import families
+from optdb.codegen.gemm import products
 from optdb.codegen.gemm.families import prepared
 from optdb.opencl import get_context
 from optdb.opencl.ops import blas, softmax
@@ -119,12 +119,11 @@ def asked(monkeypatch):
     """Return a list of the precisions that products request."""
     seen = []
 
-    def listening(families, context, request, failed):
+    def listening(families, context, request, failed, owner):
         seen.append(request.precision)
-        return prepared(families, context, request, failed)
+        return prepared(families, context, request, failed, owner)
 
-    monkeypatch.setattr(families, "prepared", listening)
-    get_context("dev0").kept.pop(families.__name__, None)
+    monkeypatch.setattr(products, "prepared", listening)
     return seen
 
 
