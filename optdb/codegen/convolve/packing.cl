@@ -57,20 +57,9 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
         if (by == 1)
             for (ga_ssize q = start; q < stop; ++q)
                 out[q] = LOAD(row[begin + q - start]);
-        else {
-            ga_ssize q = start;
-            if (step2 == 2 && x2 == 1)  /* every second element of two vectors; only elements of the row may be read */
-                for (; q + WIDTH <= stop; q += WIDTH) {
-                    const ga_ssize at = q * 2 + from;
-                    const int late = at + 2 * WIDTH > length2;
-                    if (late && at < 1)
-                        break;
-                    const VECTOR left = VLOAD_T(0, row + at - late), right = VLOAD_T(0, row + at - late + WIDTH);
-                    VSTORE(late ? (VECTOR)(left.odd, right.odd) : (VECTOR)(left.even, right.even), 0, out + q);
-                }
-            for (; q < stop; ++q)
+        else
+            for (ga_ssize q = start; q < stop; ++q)
                 out[q] = LOAD(row[begin + (q - start) * by]);
-        }
         for (ga_ssize q = stop; q < (ga_ssize)extent2; ++q)
             out[q] = 0;
 #else
