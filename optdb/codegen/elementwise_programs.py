@@ -133,7 +133,6 @@ def _code_of(
 
 
 def _argument_dtype(dtype: str) -> str:
-    """Return the dtype of the scalar parameter for a number of `dtype`."""
     return "float32" if dtype == "float16" else dtype
 
 

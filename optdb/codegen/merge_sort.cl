@@ -41,22 +41,16 @@ KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, A
         const ga_size begin = s % per_row * BLOCK, at = s / per_row * n + begin;
         const int here = (int)min((ga_size)BLOCK, n - begin);
         T v[BLOCK];
-#if INDICES
         uchar from[BLOCK];
-#endif
         for (int i = 0; i < here; ++i) {
             const T x_i = x[at + i];
             int j = i;
             for (; j > 0 && before(x_i, v[j - 1], order); --j) {
                 v[j] = v[j - 1];
-#if INDICES
                 from[j] = from[j - 1];
-#endif
             }
             v[j] = x_i;
-#if INDICES
             from[j] = (uchar)i;
-#endif
         }
         for (int i = 0; i < here; ++i) {
             z[at + i] = v[i];

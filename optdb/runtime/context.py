@@ -23,13 +23,11 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.grid_failures import forget_words
 from optdb.runtime.library import check_process, cl
+from optdb.runtime.records import DTYPES
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-_DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
-    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-)
 _DOUBLE = frozenset(["float64", "complex128"])
 
 #: The default options.
@@ -101,8 +99,8 @@ class Context:
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why the device does not support arrays of a dtype; None if it does."""
         # Converting names is slow, and this function is called for each array in each graph.
-        name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
-        if name not in _DTYPES:
+        name = dtype if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype).name
+        if name not in DTYPES:
             return f"OpenCL has no type {name}"
         if name in _DOUBLE and not self.profile.float64:
             return f"{self.profile.name} has no double precision"
@@ -142,7 +140,6 @@ def options_of(queue: cl.CommandQueue) -> ContextOptions:
 
 
 def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
-    """Create and return a context and its queue; if the driver refuses, collect garbage and try again."""
     try:
         context = cl.Context([device])
     except cl.Error:

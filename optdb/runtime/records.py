@@ -22,7 +22,7 @@ from optdb.numpy_types import HostArray
 LIMIT = 1 << 63
 #: The `marshal` version that distinguishes 0.0 from -0.0.
 _WITHOUT_REFERENCES = 2
-#: The dtypes that arrays and numbers in a file may have.
+#: The dtypes that arrays and numbers may have, on a device and in a file.
 DTYPES = frozenset(
     [
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

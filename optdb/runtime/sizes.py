@@ -59,7 +59,6 @@ def _arithmetic(word: str) -> tuple[_Method, _Method]:
 
 
 def _comparison(word: str) -> tuple[_Method, _Method]:
-    """Return SymInt's methods for an operator in `COMPARISONS`."""
     return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
 
 
@@ -356,7 +355,6 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of a size's entry as a size."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 

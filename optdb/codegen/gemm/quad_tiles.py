@@ -121,7 +121,6 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
 
 
 def _with_statements(kernel: str) -> str:
-    """Return a kernel's code with the shared statements inlined."""
     code = functions("gemm/quad_tiles.cl")
     shared = ("find_tile", "find_far_tile", "read_added", "store_sums")
     return filled(code[kernel], **{name.upper(): body(code[name]) for name in shared})

@@ -88,7 +88,6 @@ def _suits(context: Context, problem: Problem) -> bool:
 
 
 def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
-    """Return the choice of packed matrices, if the device supports that choice."""
     problem = request.problem
     if not warpgroups.suits(context, problem, arithmetic):
         return []
@@ -100,7 +99,6 @@ def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[
 
 
 def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
-    """Return a choice for each tile shape that fits the device."""
     problem, units = request.problem, context.profile.compute_units
     rates = {_BLOCKS["square"]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}

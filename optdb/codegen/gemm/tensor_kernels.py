@@ -207,7 +207,6 @@ def _stage_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, str]:
 
 
 def _store_width(right: _TileFactor) -> int:
-    """Return the width of an item's vector stores."""
     return min(right.near, 4) if right.load_kind == "across" else 2
 
 

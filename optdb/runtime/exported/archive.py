@@ -50,8 +50,7 @@ _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
 #: Limits that all versions of NumPy support; a length of 0 counts as 1 in the number of elements.
-_MOST_DIMENSIONS = 32
-_MOST_ELEMENTS = 1 << 58
+MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 58
 
 #: The header of a C-contiguous, little-endian array in NumPy's format.
 _MAGIC = b"\x93NUMPY\x01\x00"
@@ -275,7 +274,7 @@ class Archive:
         shape = tuple(int(length) for length in header["shape"].split(b",") if length.strip())
         if dtype is None or math.prod(shape) * dtype.itemsize != len(content) - end:
             raise self.wrong(f"has an array in {name} whose size differs from the one it declares")
-        if len(shape) > _MOST_DIMENSIONS or math.prod(length or 1 for length in shape) > _MOST_ELEMENTS:
+        if len(shape) > MAX_DIMENSIONS or math.prod(length or 1 for length in shape) > MAX_ELEMENTS:
             raise self.wrong(f"has an array in {name} of an unsupported shape, {shape}")
         return np.frombuffer(content[end:], dtype).reshape(shape)
 

@@ -23,9 +23,8 @@ from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFil
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import TABLES, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.errors import FileError
-from optdb.runtime.exported.archive import Archive, Limits
+from optdb.runtime.exported.archive import MAX_DIMENSIONS, MAX_ELEMENTS, Archive, Limits
 from optdb.runtime.exported.manifest import (
-    MAX_DIMENSIONS,
     ArrayResult,
     ConstantMemory,
     ConstantResult,
@@ -43,8 +42,6 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: The maximum number of elements in a result that can be addressed.
-_MOST_ELEMENTS = 1 << 58
 #: Upper bounds for the host bytes of a bound command (with the driver's kernel) and of a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
@@ -383,7 +380,7 @@ class Bound:
     def _layout(self, result: ArrayResult) -> ArrayLayout:
         shape, strides = self._values.numbers(result.shape), self._values.numbers(result.strides)
         offset = self._values.number(result.offset)
-        if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
+        if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > MAX_ELEMENTS:
             raise FileError(f"a result has the invalid shape {shape}")
         memory = None if result.memory is None else self._memories[result.memory]
         if 0 in shape:

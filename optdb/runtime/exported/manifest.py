@@ -11,7 +11,7 @@ from optdb.runtime.calling import Signature
 from optdb.runtime.commands import CommandList, EnqueueKernel, EnqueueUpload, command_list
 from optdb.runtime.deferred import SavedSource, lengths_in, source
 from optdb.runtime.device_profiles import DEVICE_KINDS
-from optdb.runtime.exported.archive import Archive
+from optdb.runtime.exported.archive import MAX_DIMENSIONS, Archive
 from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.expressions import Entry, Guard, Ref, Slot, entries, guards, memory_slot, numbers, size, sizes
@@ -36,9 +36,6 @@ from optdb.runtime.records import (
     to_json,
     within,
 )
-
-#: The maximum number of axes that a result may have.
-MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True, slots=True)

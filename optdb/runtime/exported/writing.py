@@ -220,7 +220,6 @@ def _argument(arg: Any) -> Any:
 
 
 def _source(value: DeferredArray | HostArray) -> SavedSource:
-    """Convert an array's source to a record with constant arrays."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
     source = value.source
