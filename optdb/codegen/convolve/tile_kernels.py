@@ -10,12 +10,7 @@ import numpy as np
 
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.gemm.problem import GroupTile, Precision
-from optdb.codegen.gemm.tensor_kernels import (
-    EXCHANGED_WORDS,
-    MEMORY_WORDS,
-    ROUNDING,
-    multiply_add_function,
-)
+from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, MEMORY_WORDS, ROUNDING, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, work_dtype

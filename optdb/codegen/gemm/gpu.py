@@ -35,10 +35,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
     a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
-    words = {
-        **block.words(),
-        **{"MATMUL": block.name, "PADDING": PADDING, "A_READ": a_read, "B_READ": b_read},
-    }
+    words = {**block.words(), "MATMUL": block.name, "PADDING": PADDING, "A_READ": a_read, "B_READ": b_read}
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     column, row = item_position(down, right)

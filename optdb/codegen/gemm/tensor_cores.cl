@@ -188,17 +188,12 @@ static void single_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssiz
     }
 }
 
-/* Return the position of the row that an item passes to `ldmatrix`, in a tile with contiguous terms. */
-static uint left_place_along(uint wi, uint place, uint lane)
+/* Return the position of the row that an item passes to `ldmatrix`, in a tile with contiguous terms. LANE_ROW and
+   LANE_PIECE are the item's row and piece among those that the instruction loads. */
+static uint place_along(uint first, uint place, uint lane)
 {
-    const uint row = lane % 16;
-    return (wi + row) * DEPTH + ((place * 2 + lane / 16) ^ SWIZZLED(row)) * 4;
-}
-
-static uint right_place_along(uint wj, uint place, uint lane)
-{
-    const uint col = lane % 8 + lane / 16 * 8;
-    return (wj + col) * DEPTH + ((place * 2 + lane / 8 % 2) ^ SWIZZLED(col)) * 4;
+    const uint row = LANE_ROW;
+    return (first + row) * DEPTH + ((place * 2 + LANE_PIECE) ^ SWIZZLED(row)) * 4;
 }
 
 /* Return the position of an item's rows in a tile of SIDE contiguous rows, or columns of the right matrix. An item loads
@@ -211,14 +206,9 @@ static uint place_across(uint first, uint place, uint lane)
 }
 
 /* The same for 16-bit numbers, whose matrices the load instruction transposes. */
-static uint left_place_transposed(uint wi, uint place, uint lane)
+static uint place_transposed(uint first, uint place, uint lane)
 {
-    return (lane % 8 + lane / 16 * 8) * (ROWS / 2) + ((wi / 8 + place * 2 + lane / 8 % 2) ^ lane % 8) * 4;
-}
-
-static uint right_place_transposed(uint wj, uint place, uint lane)
-{
-    return lane % 16 * (COLS / 2) + ((wj / 8 + place * 2 + lane / 16) ^ lane % 8) * 4;
+    return (LANE_ROW) * (SIDE / 2) + ((first / 8 + place * 2 + LANE_PIECE) ^ lane % 8) * 4;
 }
 
 /* Load fragments for eight words of terms: half of the rows, or all columns. The KIND is for tiles with contiguous
@@ -265,48 +255,36 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
 }
 
 /* Load two or four neighbours, or half of eight neighbours, which are in two 16-byte pieces. */
-static void load_2(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
+static void load_few(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
     if (half_of)
-        load_two(memory, base + at[0], x);
+        LOAD_FEW(memory, base + at[0], x);
 }
 
-static void load_4(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
-{
-    if (half_of)
-        load_four(memory, base + at[0], x);
-}
-
-static void load_8(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
+static void load_eight(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
     load_four(memory, base + at[half_of], x + 4 * half_of);
 }
 
-/* Add the products of two sets of fragments, for half of the rows. The instruction truncates numbers to TF32, so they
-   are first rounded by a multiplication, which keeps exact TF32 numbers. */
-static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
+/* Add the products of two sets of fragments, for half of the rows. The instruction truncates float32 numbers to TF32,
+   so they are first rounded by a multiplication, which keeps exact TF32 numbers. */
+static void multiply_once(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
+#if IS_ROUNDED
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
         if (IN_HALF(i, half_of))
             x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
     if (half_of == 0)
         UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 2)
             v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
+#endif
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
         if (IN_HALF(i, half_of))
             multiply_add(memory, acc[i][j], x[i], v[j]);
 }
 
-/* The same for float16 numbers. */
-static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
-{
-    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
-        if (IN_HALF(i, half_of))
-            multiply_add_halves(memory, acc[i][j], x[i], v[j]);
-}
-
-/* Like `multiply_tf32`, with each number split into two TF32 numbers; products of two low parts are omitted. */
-static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
+/* The same with each float32 number split into two TF32 numbers; products of two low parts are omitted. */
+static void multiply_thrice(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     if (half_of == 0)
         return;

@@ -81,8 +81,18 @@ static float half_of(uint pair, int number)
     return vload_half(0, (const half *)&bits);
 }
 
-/* Add products of fragments, which the items exchange: products of whole words, or of both halves of each word. */
-static void add_products(__local uint *memory, float *c, const uint *x, const uint *v, bool halves)
+static float product_float32(uint u, uint v)
+{
+    return as_float(u & 0xffffe000) * as_float(v & 0xffffe000);
+}
+
+static float product_float16(uint u, uint v)
+{
+    return half_of(u, 0) * half_of(v, 0) + half_of(u, 1) * half_of(v, 1);
+}
+
+/* Add products of fragments, which the items exchange. */
+static void multiply_add(__local uint *memory, float *c, const uint *x, const uint *v)
 {
     __local uint *exchange = memory + TILE_WORDS;
     const int item = get_local_id(0), first = item / 32 * 32, g = item % 32 / 4, r = item % 4;
@@ -97,20 +107,7 @@ static void add_products(__local uint *memory, float *c, const uint *x, const ui
         for (int l = 0; l < 8; ++l) {
             const uint left = exchange[(first + row % 8 * 4 + l % 4) * 6 + row / 8 + l / 4 * 2];
             const uint right = exchange[(first + col * 4 + l % 4) * 6 + 4 + l / 4];
-            if (halves)
-                c[number] += half_of(left, 0) * half_of(right, 0) + half_of(left, 1) * half_of(right, 1);
-            else
-                c[number] += as_float(left & 0xffffe000) * as_float(right & 0xffffe000);
+            c[number] += product_of_words(left, right);
         }
     }
-}
-
-static void multiply_add(__local uint *memory, float *c, const uint *x, const uint *v)
-{
-    add_products(memory, c, x, v, false);
-}
-
-static void multiply_add_halves(__local uint *memory, float *c, const uint *x, const uint *v)
-{
-    add_products(memory, c, x, v, true);
 }

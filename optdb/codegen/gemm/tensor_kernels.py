@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,8 @@ MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
     "ptx": {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"},
     "emulated": {"MEMORY": "__local uint *", "ADDRESS_OF": ""},
 }
+#: The type of the instruction that multiplies fragments, by the dtype of the matrices.
+_FRAGMENTS = {"float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32"}
 #: Words of local memory per item through which emulated instructions exchange fragments.
 EXCHANGED_WORDS = 6
 
@@ -130,11 +132,11 @@ def tensor_kernel(
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
     left = _TileFactor("A", block.rows, block.warp_rows, along[0], dtype)
     right = _TileFactor("B", block.cols, block.warp_cols, along[1], dtype)
+    multiply = ["rest_of", "multiply_thrice"] if arithmetic == "tf32x3" else ["multiply_once"]
     parts = [
         *functions(f"gemm/tensor_cores_{instructions}.cl").values(),
         *(function for matrix in (left, right) for function in _functions(matrix, code)),
-        *([code["rest_of"]] if arithmetic == "tf32x3" else []),
-        code[f"multiply_{arithmetic}"],
+        *(code[name] for name in multiply),
         with_tile_found(code["MATMUL"]),
     ]
     piece, memory, vector = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words, _store_width(right)
@@ -146,7 +148,8 @@ def tensor_kernel(
         **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
         "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
         **MEMORY_WORDS[instructions],
-        **{"MULTIPLY": f"multiply_{arithmetic}", "ROUNDING": ROUNDING},
+        **{"MULTIPLY": multiply[-1], "IS_ROUNDED": int(dtype == "float32"), "ROUNDING": ROUNDING},
+        **{"FRAGMENTS": _FRAGMENTS[dtype], "product_of_words": f"product_{dtype}"},
         **_stage_words(block, arithmetic),
         # Float16 results, and sums that may be recomputed, are not stored as vectors.
         **{"STORES_VECTORS": int(arithmetic == "tf32"), "VECTOR": vector},
@@ -176,6 +179,8 @@ _KINDS = {
     "along": ("load_matrices", "at[l / 8] + i * 16 * DEPTH", "at[l / 8] + j * 8 * DEPTH"),
     "transposed": ("load_transposed", "at[i] + l * ROWS", "at[j / 2] + l * COLS"),
 }
+#: The row and the piece of an item: for the left matrix along the terms and the right one transposed, or vice versa.
+_LANES = {True: ("lane % 16", "lane / 16"), False: ("lane % 8 + lane / 16 * 8", "lane / 8 % 2")}
 
 
 def _functions(matrix: _TileFactor, code: Mapping[str, str]) -> Iterator[str]:
@@ -184,13 +189,15 @@ def _functions(matrix: _TileFactor, code: Mapping[str, str]) -> Iterator[str]:
     copies = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
     for name in copies:
         yield filled(filled(code[name], **copies, **_LAYOUTS[matrix.is_along]), SIDE=matrix.tile_length)
+    loads, words = {f"place_{kind}": f"place_{letter}"}, {"SIDE": str(matrix.tile_length)}
     if kind == "across":
-        names = f"load_{matrix.near}", "place_across", f"load_{side}_across"
-        loads = dict(zip(names, (f"load_near_{letter}", f"place_{letter}", f"load_{letter}")))
-        words: dict[str, Any] = {"NEAR_ROWS": matrix.near, "SIDE": matrix.tile_length}
+        near = "load_eight" if matrix.near == 8 else "load_few"
+        loads |= {near: f"load_near_{letter}", f"load_{side}_across": f"load_{letter}"}
+        words |= {"NEAR_ROWS": str(matrix.near), "LOAD_FEW": "load_two" if matrix.near == 2 else "load_four"}
     else:
-        loads = {f"{side}_place_{kind}": f"place_{letter}", f"load_{side}_KIND": f"load_{letter}"}
-        words = dict(zip(("LOAD_FOUR", "LEFT_AT", "RIGHT_AT"), _KINDS[kind]))
+        loads |= {f"load_{side}_KIND": f"load_{letter}"}
+        words |= zip(("LOAD_FOUR", "LEFT_AT", "RIGHT_AT"), _KINDS[kind])
+        words |= zip(("LANE_ROW", "LANE_PIECE"), _LANES[(side == "left") == (kind == "along")])
     for name in loads:
         yield filled(code[name], **loads, **words)
 
@@ -241,7 +248,8 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add`` and the functions that it calls; names get a suffix."""
+    """Return the function ``multiply_add`` for float32 and the function that it calls; names get a suffix."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
-    called = ["multiply_add"] if instructions == "ptx" else ["half_of", "add_products", "multiply_add"]
-    return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})
+    called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
+    words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}
+    return filled("".join(code[name] for name in called), **words, **{name: name + ending for name in called})

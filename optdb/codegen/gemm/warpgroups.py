@@ -20,14 +20,7 @@ import numpy as np
 
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel
 from optdb.codegen.gemm.problem import GroupTile, Problem
-from optdb.codegen.gemm.tensor_kernels import (
-    BAND,
-    MEMORY_WORDS,
-    ROUNDING,
-    Arithmetic,
-    dtype_of,
-    with_tile_found,
-)
+from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, ROUNDING, Arithmetic, dtype_of, with_tile_found
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
@@ -177,7 +170,8 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
     code = functions("gemm/warpgroups.cl")
     text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
     if instructions == "emulated":
-        text = functions("gemm/tensor_cores_emulated.cl")["half_of"] + text
+        emulated = functions("gemm/tensor_cores_emulated.cl")
+        text = emulated["half_of"] + emulated[f"product_{dtype_of(arithmetic)}"] + text
     text += with_tile_found(filled(code["MATMUL"], STORE_PAIR=body(code["store_pair"])))
     sums = block.cols // 2
     words: dict[str, Any] = {

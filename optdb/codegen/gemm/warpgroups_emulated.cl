@@ -46,16 +46,6 @@ static void await_products()
 {
 }
 
-static float product_float32(uint u, uint v)
-{
-    return as_float(u & 0xffffe000) * as_float(v & 0xffffe000);
-}
-
-static float product_float16(uint u, uint v)
-{
-    return half_of(u, 0) * half_of(v, 0) + half_of(u, 1) * half_of(v, 1);
-}
-
 static void multiply_pieces(__local uint *memory, float *c, uint left, uint right)
 {
     const uint item = get_local_id(0) % 128, warp = item / 32, lane = item % 32;
