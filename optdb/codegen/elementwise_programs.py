@@ -32,15 +32,7 @@ class Elementwise(Operation):
     overwritten: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        single = [x.single for x in self.inputs]
-        wrong = self.context.profile.quirks.wrong_vector_functions
-        self._elements = program_elements(
-            self.program,
-            single,
-            self.inputs[0].ndim,
-            device_kind=self.context.profile.device_kind,
-            wrong_functions=wrong,
-        )
+        self._elements = _elements_of(self)
         self._out_dtypes = self.program.out_dtypes
         self._shapes: LaunchCache[tuple[int, ...]] = LaunchCache()
 
@@ -106,6 +98,14 @@ def program_elements(
     return ElementKernels(code, [number.value.astype(_argument_dtype(number.dtype)) for number in numbers])
 
 
+def _elements_of(operation: Elementwise | PlacedElementwise) -> ElementKernels:
+    profile, single = operation.context.profile, [x.single for x in operation.inputs]
+    wrong = profile.quirks.wrong_vector_functions
+    return program_elements(
+        operation.program, single, operation.inputs[0].ndim, device_kind=profile.device_kind, wrong_functions=wrong
+    )
+
+
 @functools.lru_cache(maxsize=CODES)
 def _code_of(
     program: ScalarProgram,
@@ -153,14 +153,8 @@ class PlacedElementwise(Operation):
     places: Sequence[tuple[int, int]]
 
     def __post_init__(self) -> None:
-        profile, self._ndim = self.context.profile, self.inputs[0].ndim
-        self._elements = program_elements(
-            self.program,
-            [x.single for x in self.inputs],
-            self._ndim,
-            device_kind=profile.device_kind,
-            wrong_functions=profile.quirks.wrong_vector_functions,
-        )
+        self._ndim = self.inputs[0].ndim
+        self._elements = _elements_of(self)
         self._copying = ElementKernels.copying(self.program.out_dtypes[0], self._ndim)
 
     def __str__(self) -> str:
