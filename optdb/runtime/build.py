@@ -94,7 +94,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
             program = _compiled(context, source, options, name)
-            if not context.profile.quirks.takes_ptx or not has_instructions(source):
+            if not context.profile.quirks.takes_ptx or f'"{MARK}' not in source:
                 return program
             # Turn the comments that contain instructions into code.
             binary = with_instructions(_binary_of(program))
@@ -180,11 +180,6 @@ def _log(error: Exception) -> str:
 MARK = "//@ "
 
 _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
-
-
-def has_instructions(source: str) -> bool:
-    """Return whether an OpenCL C source contains instructions as comments in inline PTX."""
-    return f'"{MARK}' in source
 
 
 def with_instructions(binary: bytes) -> bytes:

@@ -52,11 +52,6 @@ class ChannelLayout:
         """The number of elements of a packed channel."""
         return math.prod([*self.extents, *self.pieces])
 
-    @property
-    def is_unpacked(self) -> bool:
-        """Whether the layout equals the unpacked channel's."""
-        return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
-
     def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
         """Return the index of an element of a piece; coordinates may be negative."""
         flat = 0

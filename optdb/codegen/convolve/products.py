@@ -125,7 +125,8 @@ def correlate(
 
 
 def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
-    return images.dtype.name == work and layout.is_unpacked and is_contiguous(images)
+    is_unpacked = layout.extents == layout.lengths and layout.shifts == ((0,),) * len(layout.lengths)
+    return images.dtype.name == work and is_unpacked and is_contiguous(images)
 
 
 def weights_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:

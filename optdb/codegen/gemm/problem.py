@@ -47,12 +47,6 @@ class Problem:
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
     @property
-    def is_better_transposed(self) -> bool:
-        """Whether to compute the transposed product, because the result is column-major."""
-        _, row, column = self.z
-        return column != 1 and row == 1 and self.m > 1
-
-    @property
     def along(self) -> tuple[bool, bool]:
         """For each matrix, whether the stride along the terms is at most the stride of its rows or columns."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])

@@ -73,7 +73,9 @@ def matmul(
     batch = z.shape[0] if z.ndim == 3 else 1
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
-    if is_transposed := problem.is_better_transposed:
+    _, row, column = problem.z
+    # A column-major result is computed as its transpose.
+    if is_transposed := column != 1 and row == 1 and m > 1:
         problem = problem.transposed()
     # An exported file contains only the kernels of its functions.
     families = FAMILIES if tracing() is None else (_own_tiles,)

@@ -75,16 +75,11 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
-    packed = _packed(context, request, arithmetic)
-    if not _suits(context, request.problem):
+    problem, packed = request.problem, _packed(context, request, arithmetic)
+    # Small products do not benefit from tensor cores.
+    if not context.profile.has_tensor_cores or min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
         return packed if context.options.packed_tiles == "all" else []
     return [*packed, *_tiled(context, request, arithmetic)]
-
-
-def _suits(context: Context, problem: Problem) -> bool:
-    """Return whether a device has tensor cores, and a product benefits from them."""
-    is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
-    return context.profile.has_tensor_cores and not is_small
 
 
 def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:

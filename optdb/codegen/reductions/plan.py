@@ -320,7 +320,8 @@ class Reduction(Operation):
                 storage[0] = self._empty_fold(result, self.dtype)
         else:
             whole = self._empty_fold((1, *result), work_dtype(self.acc_dtype))
-            self._apply_epilogue(kernels, whole, [*others, *outs])
+            parts = [whole] * self._code.post.results
+            self._parts_launch(kernels, parts, [*others, *outs]).launch([*parts, *others, *outs])
 
     def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
         if self.pre is not None:
@@ -390,11 +391,6 @@ class Reduction(Operation):
         """Return the inputs with several elements per result; `arrays` may end with the epilogue's arrays."""
         kinds = zip(self._code.single, self._code.fixed, strict=True)
         return [array for array, kind in zip(arrays, kinds) if not any(kind)]
-
-    def _apply_epilogue(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
-        """Apply the epilogue to given results, which are all equal: `whole` is a C-contiguous array with one part."""
-        parts = [whole] * self._code.post.results
-        self._parts_launch(kernels, parts, others).launch([*parts, *others])
 
     def _parts_launch(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
         like = parts[0]

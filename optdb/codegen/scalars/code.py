@@ -101,7 +101,7 @@ class _CodeWriter:
 
     def is_uniform(self, value: str) -> bool:
         """Return whether a value is the same for all elements: a uniform input, a literal, or computed from these."""
-        return value in self._uniform or not _is_name(value)
+        return value in self._uniform or not value.isidentifier() or value in ("NAN", "INFINITY")
 
     def flush(self) -> None:
         """Write the pending statements, in a loop over lanes."""
@@ -146,7 +146,3 @@ class _CodeWriter:
 
 def _declared(name: str, emitter: ScalarEmitter) -> str:
     return f"const {emitter.type()} {name} = {expression(emitter)};"
-
-
-def _is_name(value: str) -> bool:
-    return value.isidentifier() and value not in ("NAN", "INFINITY")

@@ -39,11 +39,6 @@ class Number:
         """The value, as a NumPy scalar."""
         return np.frombuffer(self.raw, self.dtype)[0]
 
-    @property
-    def may_be_argument(self) -> bool:
-        """Whether a kernel may take the number as an argument: it is real, and compilers cannot simplify with it."""
-        return self.dtype.startswith("float") and abs(self.value) not in _COMMON
-
 
 #: Numbers for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -166,10 +161,9 @@ class ScalarProgram:
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)
         for scalar, slots in self.steps:
-            if scalar.name in _TAKING_ARGUMENTS:
-                for number in slots:
-                    if isinstance(number, Number) and number.may_be_argument:
-                        arguments.setdefault(number, count + len(arguments))
+            for number in slots if scalar.name in _TAKING_ARGUMENTS else ():
+                if isinstance(number, Number) and number.dtype.startswith("float") and abs(number.value) not in _COMMON:
+                    arguments.setdefault(number, count + len(arguments))
         if not arguments:
             return self, ()
 
