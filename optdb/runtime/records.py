@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import marshal
 import math
 import reprlib
 from collections.abc import Callable, KeysView, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -34,14 +35,33 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
 
-class Members(Protocol):
-    """Receives the parts of a file that are not JSON."""
+def array_bytes(value: HostArray) -> bytes:
+    """Serialize an array to the bytes of a member."""
+    content = io.BytesIO()
+    np.save(content, np.array(value, order="C", copy=True), allow_pickle=False)
+    return content.getvalue()
+
+
+class Members:
+    """The members of a file that are not JSON, without duplicates."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
 
     def array(self, value: HostArray) -> str:
-        """Return the name of the member that contains an array."""
+        """Add an array, and return the name of the member that contains it."""
+        return self._name(array_bytes(value), "arrays/{}.npy")
 
     def text(self, value: str) -> str:
-        """Return the name of the member that contains a program."""
+        """Add a program, and return the name of the member that contains it."""
+        return self._name(value.encode(), "programs/{}.cl")
+
+    def _name(self, content: bytes, pattern: str) -> str:
+        if content not in self._names:
+            self._names[content] = pattern.format(len(self._names))
+            self.contents[self._names[content]] = content
+        return self._names[content]
 
 
 class Invalid(Exception):

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.device_profiles import DEVICE_KINDS
-from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.sources import SourceError, read_program
+from optdb.runtime.records import array_bytes
 
 SOURCE = """
 __kernel void twice(ulong n, __global float *x, ulong x_off, __global float *z, ulong z_off, __global float *t)

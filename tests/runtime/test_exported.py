@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load, model
-from optdb.runtime.exported.archive import Archive, array_bytes, pack
+from optdb.runtime.exported.archive import Archive, pack
 from optdb.runtime.exported.manifest import read
+from optdb.runtime.records import array_bytes
 from tests.effort import examples
 from tests.processes import python
 from tests.runtime import planned

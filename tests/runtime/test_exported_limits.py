@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from optdb.runtime.exported import FileError, LimitError, load
-from optdb.runtime.exported.archive import MANIFEST_BYTES_PER_BYTE, Archive, Limits, array_bytes, pack
+from optdb.runtime.exported.archive import MANIFEST_BYTES_PER_BYTE, Archive, Limits, pack
 from optdb.runtime.exported.binding import MAX_BOUND_PER_METHOD
+from optdb.runtime.records import array_bytes
 from tests.runtime.planned import (
     LAUNCH,
     MANIFEST,

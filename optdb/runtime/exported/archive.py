@@ -126,13 +126,6 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
         raise
 
 
-def array_bytes(value: HostArray) -> bytes:
-    """Serialize an array to the bytes of a member."""
-    content = io.BytesIO()
-    np.save(content, np.array(value, order="C", copy=True), allow_pickle=False)
-    return content.getvalue()
-
-
 class Archive:
     """A file whose integrity and limits have been checked.
 
@@ -145,8 +138,9 @@ class Archive:
         self._arrays: dict[str, HostArray] = {}
         # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound for the host bytes that the file takes after it is read.
-        self.host_bytes = self._list_bytes(content)
+        #: An upper bound for the host bytes that the file takes after it is read, at first for the list of its members.
+        self.host_bytes = content.count(_LISTED) * MEMBER_BYTES
+        self._limits.check("max_host_bytes", self.host_bytes, f"the list of the members of {path}")
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as file:
                 infos = file.infolist()
@@ -174,12 +168,6 @@ class Archive:
         except FileTooLargeError as error:
             self._limits.check("max_host_bytes", error.nbytes, f"{self.path}")
             raise
-
-    def _list_bytes(self, content: bytes) -> int:
-        """Return an upper bound for the host bytes that a list of the archive's members takes."""
-        nbytes = content.count(_LISTED) * MEMBER_BYTES
-        self._limits.check("max_host_bytes", nbytes, f"the list of the members of {self.path}")
-        return nbytes
 
     def _read(self, infos: Sequence[zipfile.ZipInfo], content: bytes) -> dict[str, memoryview]:
         for info in infos:

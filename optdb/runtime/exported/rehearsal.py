@@ -21,7 +21,8 @@ from optdb.numpy_types import HostArray
 from optdb.runtime import binaries, children
 from optdb.runtime.context import Context
 from optdb.runtime.errors import FileError, LimitError, ShapeError
-from optdb.runtime.exported.archive import Limits, array_bytes
+from optdb.runtime.exported.archive import Limits
+from optdb.runtime.records import array_bytes
 
 BUILD_TIMEOUT_S = 300.0
 #: The environment variable (0 or 1) for files loaded without `build_in_child`.

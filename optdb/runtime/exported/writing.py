@@ -14,7 +14,7 @@ from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
-from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.manifest import (
     ArrayResult,
     ConstantMemory,
@@ -36,6 +36,7 @@ from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.expressions import LONG16, KernelRef, LocalArgument, NumberArgument, Slot
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, OutputSpec, Trace, Untraceable
+from optdb.runtime.records import Members
 from optdb.runtime.sizes import SymbolicArgument, SymInt, SymIntVector, operand
 
 
@@ -55,7 +56,7 @@ def write(
         Function(name, signature, [saved(trace, programs) for trace in traces])
         for name, (signature, traces) in functions.items()
     ]
-    members = _Members()
+    members = Members()
     manifest = Manifest(about, states, programs.specs, methods).to_json(members)
     pack(Path(path), manifest, members.contents)
 
@@ -90,28 +91,6 @@ class Programs:
 def _plain_program(source: str) -> ProgramSpec:
     plain = preprocess(source)
     return ProgramSpec(plain, read_program(plain))
-
-
-class _Members:
-    """The members of a file, without its manifest and without duplicates."""
-
-    def __init__(self) -> None:
-        self.contents: dict[str, bytes] = {}
-        self._names: dict[bytes, str] = {}
-
-    def array(self, value: HostArray) -> str:
-        """Add an array, and return the name of the member that contains it."""
-        return self._name(array_bytes(value), "arrays/{}.npy")
-
-    def text(self, value: str) -> str:
-        """Add a program, and return the name of the member that contains it."""
-        return self._name(value.encode(), "programs/{}.cl")
-
-    def _name(self, content: bytes, pattern: str) -> str:
-        if content not in self._names:
-            self._names[content] = pattern.format(len(self._names))
-            self.contents[self._names[content]] = content
-        return self._names[content]
 
 
 class _TraceWriter:
