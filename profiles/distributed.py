@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, starmap
@@ -25,9 +24,9 @@ from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
-from optdb.distributed.worker_threads import switch_interval
 from optdb.opencl.simulator.packing import finish
-from profiles import models, terminal
+from profiles import models, scaling, terminal
+from profiles.clusters import counted_bytes, local_client
 from profiles.models import parts
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.training import CHAOS, difference, nudged
@@ -39,16 +38,6 @@ if TYPE_CHECKING:
 RESTART_S = 30.0
 #: Number of consecutive steps in `cost`.
 BLOCK = 5
-#: Minimum number of warm-up steps of `devices`, which are not counted.
-_WARM_UP = 24
-#: The configurations that `devices` measures in addition to one device.
-_WAYS = ("simulators", "whole", "parts")
-#: The models of `devices`, with their sizes; the width is an option.
-_SIZES: dict[str, dict[str, Any]] = {
-    "cifar_resnet": {"n": 3, "width": 64, "size": 32, "rate": 1e-6},
-    "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
-    "mlp": {"width": 4096},
-}
 #: Maps floatX to the tolerance of exact steps relative to one device; it is larger if nudges have a larger effect.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Maps the name of a model to its sizes and axes.
@@ -77,20 +66,6 @@ def build(name: str, **sizes: Any) -> models.Model:
     """Return a model of `_CASES`."""
     sizes = {**_CASES[name][0], **sizes}
     return mlp_adam(**sizes) if name == "mlp_adam" else models.build(name, **sizes)
-
-
-@contextmanager
-def local_client(workers: int) -> Iterator[Client]:
-    """Start workers in processes of this machine."""
-    from distributed import Client
-
-    from optdb.distributed.clusters import RestartingCluster
-
-    with (
-        RestartingCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 class Trained(NamedTuple):
@@ -328,200 +303,8 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     }
 
 
-@contextmanager
-def counted_bytes(client: Client) -> Iterator[Callable[[], int]]:
-    """Count the bytes that the scheduler reads and writes over all connections; yield a function that returns them."""
-
-    def written(dask_scheduler: Any) -> int:
-        return sum(comm.stream._total_write_index for comm in _connections(dask_scheduler))
-
-    def begin(dask_scheduler: Any) -> None:
-        dask_scheduler.optdb_bytes = -written(dask_scheduler)
-
-        def counting(method: Callable[..., Any], size: Callable[[Any], int]) -> Callable[..., Any]:
-            def count(data: Any, *args: Any, **kwargs: Any) -> Any:
-                dask_scheduler.optdb_bytes += size(data)
-                return method(data, *args, **kwargs)
-
-            return count
-
-        for comm in _connections(dask_scheduler):
-            comm.stream.read_into = counting(comm.stream.read_into, lambda data: memoryview(data).nbytes)
-            comm.stream.read_bytes = counting(comm.stream.read_bytes, int)
-
-    def end(dask_scheduler: Any) -> None:
-        for comm in _connections(dask_scheduler):
-            for name in ("read_into", "read_bytes"):
-                vars(comm.stream).pop(name, None)
-
-    client.run_on_scheduler(begin)
-    try:
-        yield lambda: client.run_on_scheduler(
-            lambda dask_scheduler: dask_scheduler.optdb_bytes + written(dask_scheduler)
-        )
-    finally:
-        client.run_on_scheduler(end)
-
-
-def _connections(scheduler: Any) -> list[Any]:
-    batched = [*scheduler.stream_comms.values(), *scheduler.client_comms.values()]
-    comms = {id(comm): comm for comm in [*scheduler._comms, *(each.comm for each in batched)]}
-    return [comm for comm in comms.values() if getattr(comm, "stream", None) is not None]
-
-
-@main.command()
-@click.option(
-    "--device", "devices", multiple=True, help="Two or more devices; by default GPUs, or two parts of a processor."
-)
-@click.option("--count", default=2, show_default=True, help="Number of GPUs.")
-@click.option("--model", "name", type=click.Choice(list(_SIZES)), default="cifar_resnet", show_default=True)
-@click.option("--width", default=64, show_default=True)
-@click.option("--batch", default=256, show_default=True)
-@click.option(
-    "--each/--together",
-    default=False,
-    show_default=True,
-    help="Whether each device gets a batch of this size, or all devices together.",
-)
-@click.option("--blocks", default=3, show_default=True, help="The n of the network, which has 9n+2 layers.")
-@click.option("--size", default=32, show_default=True, help="Height and width of images.")
-@click.option("--steps", default=20, show_default=True)
-@click.option(
-    "--settle", default=10.0, show_default=True, help="Seconds of warm-up steps, during which launches are merged."
-)
-@click.option("--dask/--no-dask", default=True, show_default=True)
-@click.option("--way", "ways", multiple=True, type=click.Choice(_WAYS), default=_WAYS, show_default=True)
-def devices(
-    devices: Sequence[str],
-    count: int,
-    name: str,
-    width: int,
-    batch: int,
-    each: bool,
-    blocks: int,
-    size: int,
-    steps: int,
-    settle: float,
-    dask: bool,
-    ways: Sequence[str],
-) -> None:
-    """Train a net on one device and on several; call simulators in threads; print the steps per second.
-
-    Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' runs a simulator with a whole batch in each
-    of several threads; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of each worker's
-    part. Exact steps are timed in calls that wait for their results, and in `train`; compare the latter with run_async.
-    """
-    names = list(devices) or _several_devices(count)
-    print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
-    sizes = {key: value for key, value in {"n": blocks, "width": width, "size": size}.items() if key in _SIZES[name]}
-
-    def made(batch: int) -> tuple[Any, list[Any]]:
-        model = models.build(name, **{**_SIZES[name], **sizes}, batch=batch)
-        return compiled(model), batches_of(model, 4)
-
-    axes = _CASES[name][1]
-    f, batches = made(batch)
-    table = Table("way", "steps a second", "times the rows of one device")
-    with optdb.SimulatorOCL(f, names[0]) as alone:
-        one = _rate(lambda number: alone(*batches[number % 4]), steps, settle)
-        not_awaited = steps / _seconds(lambda: [alone.run_async(*batches[i % 4]) for i in range(steps)][-1].wait())
-    table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
-    table.add_row("the same with run_async", f"{not_awaited:.2f}", f"{not_awaited / one:.2f}")
-    if "simulators" in ways:
-        both = _threads(f, names, batches, steps, settle)
-        table.add_row(f"simulators in as many threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
-    times = len(names) if each else 1
-    if each:
-        f, batches = made(batch * times)
-
-    def add(what: str, rate: float) -> None:
-        table.add_row(f"{what}, batch {batch * times}", f"{rate:.2f}", f"{rate * times / one:.2f}")
-
-    for statistics in [way for way in ways if way != "simulators"]:
-        with DataParallel(f, devices=names, statistics=statistics, axes=axes) as train:
-            rate = _exact_rate("threads", statistics, train, batches, steps, settle)
-            ahead = _ahead_rate(train, batches, steps)
-        add(f"exact, threads, statistics of {statistics}", rate)
-        add("the same with train, one batch ahead", ahead)
-        if dask:
-            with (
-                local_client(len(names)) as client,
-                DataParallel(f, client, names, statistics=statistics, axes=axes) as train,
-            ):
-                rate = _exact_rate("dask", statistics, train, batches, steps, settle)
-            add(f"exact, dask's workers, statistics of {statistics}", rate)
-    terminal.console().print(table)
-
-
-def _exact_rate(
-    workers: str, statistics: str, train: DataParallel, batches: Sequence[Any], steps: int, settle: float
-) -> float:
-    """Return the exact steps per second of workers; print the parts of the first worker's time."""
-    rows = []
-
-    def step(number: int) -> None:
-        train(*batches[number % len(batches)])
-        rows.append(train.seconds[0])
-
-    rate = _rate(step, steps, settle)
-    medians = {key: 1e3 * np.median([row[key] for row in rows[-steps:]]) for key in rows[0]}
-    listed = ", ".join(f"{key} {value:.1f}" for key, value in medians.items())
-    print(f"{workers}, statistics of {statistics}: ms of a step, medians: {listed}", flush=True)
-    return rate
-
-
-def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
-    """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
-    train.train(batches[number % len(batches)] for number in range(2 * _WARM_UP))
-    return steps / _seconds(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
-
-
-def _several_devices(count: int) -> list[str]:
-    found = [row for row in optdb.devices() if row.works and not row.profile.quirks.is_memory_checker]
-    gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
-    if len(gpus) >= count:
-        return gpus[:count]
-    print(f"{count} GPUs were not found: using two parts of a processor")
-    return [f"{found[0].spec}[{part}/2]" for part in (1, 2)]
-
-
-def _tiny() -> Any:
-    x = tt.vector("x")
-    return theano.function([x], x * 2, mode=theano.Mode(linker="py"))
-
-
-def _warm_up(step: Callable[[], Any], settle: float) -> None:
-    """Run steps until kernels are compiled and chosen, and launches are merged."""
-    stop = time.perf_counter() + settle
-    number = 0
-    while number < _WARM_UP or time.perf_counter() < stop:
-        step()
-        number += 1
-
-
-def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
-    """Return the steps per second of a loop, computed from the median time of a step."""
-    _warm_up(partial(step, 0), settle)
-    return 1 / float(np.median([_seconds(partial(step, number)) for number in range(steps)]))
-
-
-def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> None:
-    for number in range(steps):
-        sim(*batches[number % len(batches)])
-
-
-def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
-    """Return the total steps per second of several simulators, each in its own thread."""
-    sims = [optdb.SimulatorOCL(f, name) for name in names]
-    for sim in sims:
-        _warm_up(partial(_make_steps, sim, batches, 1), settle)
-    with switch_interval.held(), ThreadPoolExecutor(len(sims)) as pool:
-        seconds = _seconds(lambda: list(pool.map(lambda sim: _make_steps(sim, batches, steps), sims)))
-    rate = len(sims) * steps / seconds
-    for sim in sims:
-        sim.close()
-    return rate
-
+main.add_command(scaling.devices)
+main.add_command(scaling.scaling)
 
 if __name__ == "__main__":
     main()

@@ -17,7 +17,7 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused
 from optdb.distributed.cluster_members import local_devices
 from optdb.distributed.clusters import RestartingCluster, _KeepingNanny
-from profiles.distributed import counted_bytes
+from profiles.clusters import counted_bytes
 from tests.distributed.training import batches, check, step, two_devices
 from tests.distributed.whole_steps import (
     BATCH,
