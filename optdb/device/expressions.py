@@ -259,10 +259,7 @@ def folded(
 
 
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Add each element of a tensor to an array of zeros at the given coordinates.
-
-    Short rows with one looked-up element each become elementwise selections.
-    """
+    """Add each element of a tensor to an array of zeros at the given coordinates."""
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)
     rows: dict[int, int] = {}

@@ -207,7 +207,7 @@ def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
     return found
 
 
-#: Maximum size in bytes of the tensors that are computed for all steps in advance.
+#: Maximum size in bytes of a tensor that is computed for all steps in advance, or stored by all steps.
 _MOST_BYTES = 1 << 28
 
 
@@ -221,7 +221,7 @@ def iterated(
     loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:
         return loop, list(loop.outputs)
-    sums = StepSums(steps, list(rows), list(carried), _MOST_BYTES)
+    sums = StepSums(steps, list(rows), list(carried))
     if len(sums.rows) < len(rows):
         loop = _hoist_products(steps, sums.rows, sums.carried)
     return loop, sums.outputs(loop.outputs)
@@ -323,7 +323,6 @@ class StepSums:
     steps: int
     rows: list[StepRow]
     carried: list[Carried]
-    most_bytes: int  #: Maximum number of bytes that all steps together may store for one term of a sum.
     _sums: dict[Carried, _StepSum] = field(default_factory=dict)
     #: Maps an operand of a sum to the array to which all steps write it, and to the row that the first step writes.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
@@ -372,7 +371,7 @@ class StepSums:
             return None
         total = _StepSum(array, row, [(term, _operands(term)) for term in terms])
         sizes = [self.steps * x.nbytes for _, operands in total.terms for x in operands]
-        return total if max(sizes) <= self.most_bytes else None
+        return total if max(sizes) <= _MOST_BYTES else None
 
     def _store(self, operand: Tensor) -> None:
         """Make all steps write an operand to an array, unless the operand is already a row of an array."""

@@ -93,10 +93,7 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function for inputs; with `fixed`, only for the example's shapes.
-
-    Raise `Untraceable` at a step that a trace cannot hold.
-    """
+    """Trace a function, with `fixed` only for its example's shapes; raise `Untraceable` if a step cannot be traced."""
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)

@@ -89,16 +89,12 @@ class PairedBuffer:
 class Resident:
     """A host array that stays on the device between calls; if memory is not shared, only a new array is copied."""
 
+    #: The one-dimensional array on the device, from the first `send` on.
+    array: Array
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self._source: HostArray | None = None
-        self._array: Array | None = None
-
-    @property
-    def array(self) -> Array:
-        """The one-dimensional array on the device; it must have been sent."""
-        assert self._array is not None, "an argument is sent before it is used"
-        return self._array
 
     def holds(self, value: HostArray) -> bool:
         """Return whether the device has the current content of an array."""
@@ -109,11 +105,11 @@ class Resident:
         flat = np.ascontiguousarray(value).reshape(-1)
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
-            self._array = from_host(self._context, flat)
+            self.array = from_host(self._context, flat)
             # Without a buffer in host memory, the device would miss later changes of the array.
             self._source = None if self._context.profile.shares_host_memory else value
             return
-        self._array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
+        self.array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from optdb.device.launches.entries import PIECE_NBYTES, addresses_of, buffers_of, entry_of, table_of
 from optdb.device.launches.merging import Course, Pause, in_thread, ranges_of_copy
 from optdb.device.launches.programs import SCATTERED, merged_program
+from optdb.device.launches.residencies import group_size
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import build
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKernel
@@ -26,15 +27,10 @@ from optdb.runtime.library import cl
 #: The maximum size in bytes of a merged copy; larger copies use the driver's command.
 _MAX_NBYTES = 1 << 18
 _MIN_COPIES = 4
-#: Work-group size for each device kind.
-_GROUP = {"cpu": 1, "gpu": 256}
 
 
 def copies_course(context: Context, commands: CommandList, setting: str) -> Course:
-    """Merge the small copies among bound commands.
-
-    The setting is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'. With 'auto', no call waits.
-    """
+    """Merge the small copies among bound commands; the setting is the flag ``optdb.merge_launches``."""
     due = calls_until_gathering(context, commands, setting)
     if due == math.inf:
         return None
@@ -100,16 +96,12 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
     args = tuple(cl.Buffer(context.cl_context, flags, hostbuf=words) for words in (np.array(tiles, np.uint64), table))
     kernel = cl.Kernel(program, SCATTERED)
     kernel.set_args(*args)
-    items = _items(context)
+    items = group_size(context)
     return EnqueueKernel(
         context.queue, kernel, (len(tiles) * items,), (items,), args, kept_alive=tuple(buffers)
     ).prepare()
 
 
 def _program(context: Context) -> cl.Program:
-    source, _ = merged_program(SCATTERED, {}, _items(context))
+    source, _ = merged_program(SCATTERED, {}, group_size(context))
     return build(context, source, name="the program of batched copies")
-
-
-def _items(context: Context) -> int:
-    return min(_GROUP[context.profile.device_kind], context.profile.max_local_size)

@@ -98,10 +98,3 @@ def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buf
         cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
     cl.enqueue_copy(queue, addresses, target, is_blocking=True)
     return {buffer.int_ptr: int(address) for buffer, address in zip(buffers, addresses, strict=True)}
-
-
-def on_device(queue: cl.CommandQueue, values: HostArray) -> cl.Buffer:
-    """Upload values to a new buffer, and wait for the upload."""
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, values.nbytes)
-    cl.enqueue_copy(queue, buffer, values)
-    return buffer

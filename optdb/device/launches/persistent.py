@@ -1,12 +1,9 @@
 """Replaces a plan's commands by persistent launches, in which resident groups execute chains of small commands.
 
-Calls do not wait for merging unless the user forces it. The build starts when the launch time that merging would have
-saved reaches a share of the compile time, or at once if an earlier process has built the program. Then several
-configurations are timed (``runtime.timing``), and the fastest one is kept.
-
-A launch reads tables: the entries of the commands, the tiles of each phase, and the bounds of the phases. Commands that
-depend on each other are in different phases, and the groups meet at a barrier between two phases. Commands may move
-past independent, unmerged commands.
+Calls wait for merging only if the user forces it. The build starts when the launch time that merging would have saved
+reaches a share of the compile time. Then several configurations are timed, and the fastest one is kept. A launch reads
+tables of commands, tiles and phases. Commands that depend on each other are in different phases, between which the
+groups meet at a barrier. Commands may move past independent, unmerged commands.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.quad_tiles import Halves
 from optdb.codegen.kernels.programs import known_origin
 from optdb.device.launches.building import ProgramDescription, build, build_in_child, logged
-from optdb.device.launches.entries import addresses_of, buffers_of, entry_of, launch_entry, on_device, table_of
+from optdb.device.launches.entries import addresses_of, buffers_of, entry_of, launch_entry, table_of
 from optdb.device.launches.merging import Accesses, Course, Pause, Segments, in_thread
 from optdb.device.launches.programs import ENTRY_WORDS, PERSISTENT, KernelKey
 from optdb.device.launches.residencies import (
@@ -124,8 +121,10 @@ class PersistentProgram:
         table, starts = table_of(entries, ENTRY_WORDS)
         tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
-        words = unhurried((np.array(bounds, np.uint32), tiles, table))
-        tables = [on_device(self._queue, array) for array in words]
+        tables: list[cl.Buffer] = []
+        for words in unhurried((np.array(bounds, np.uint32), tiles, table)):
+            tables.append(cl.Buffer(self._queue.context, cl.mem_flags.READ_ONLY, words.nbytes))
+            cl.enqueue_copy(self._queue, tables[-1], words)
         _logger.info("one launch runs %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
         buffers = buffers_of(run)
         if self._resident.is_split:
@@ -158,11 +157,7 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return a run's tiles, phase by phase, and the bounds of each phase.
-
-        A tile is a number, whose lower half is the start of the command's entry, and whose upper half is the tile's
-        index.
-        """
+        """Return a run's tiles (lower half: its entry's start; upper half: its index), and the bounds of each phase."""
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
@@ -214,10 +209,7 @@ def kernels_of(commands: Iterable[Any]) -> dict[KernelKey, int]:
 def persistent_course(
     segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, setting: str
 ) -> Course:
-    """Merge commands into persistent launches; `residencies` has queue handles as keys.
-
-    With the setting 'auto', no call waits, and configurations are timed.
-    """
+    """Merge commands into persistent launches; `residencies` has queue handles as keys."""
     merger = PersistentMerger(segments, residencies, accesses, is_timed=setting == "auto")
     if len(merger.mergeable) < MIN_COMMANDS:
         return None

@@ -70,16 +70,18 @@ class Residency:
         return min(most, _MAX_ROUNDS_OF_REDUCTIONS * self.groups) if synchronizes(command) else most
 
 
-def residency(context: Context, setting: str) -> Residency | None:
-    """Return how a context runs persistent launches; None if the context does not use them.
+def group_size(context: Context) -> int:
+    """Return the work-group size of merged kernels whose groups share the work."""
+    return min(_ITEMS[context.profile.device_kind], context.profile.max_local_size)
 
-    The setting is the flag ``optdb.persistent_launches``: 'auto', 'always', 'never' or 'split'.
-    """
+
+def residency(context: Context, setting: str) -> Residency | None:
+    """Return how a context runs persistent launches, by the flag ``optdb.persistent_launches``; None if it does not."""
     profile = context.profile
     quirks = profile.quirks
     if setting == "never" or not quirks.keeps_addresses or (setting == "auto" and not quirks.persistent_launches):
         return None
-    items = min(_ITEMS[profile.device_kind], profile.max_local_size)
+    items = group_size(context)
     if setting == "split":
         return Residency(context, GROUP_BARRIER, _SPLIT_GROUPS, items, is_split=True)
     if profile.is_processor or quirks.is_memory_checker:

@@ -40,10 +40,7 @@ PROBED_CALLS = 5
 
 
 def sequential_course(segments: Segments, setting: str) -> Course:
-    """Merge small launches in the segments of a plan.
-
-    The setting is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'.
-    """
+    """Merge small launches in the segments of a plan; the setting is the flag ``optdb.merge_launches``."""
     due = math.inf if setting == "never" else _calls_until_paid(segments, may_be_merged, setting)
     if due == math.inf:
         return None

@@ -145,10 +145,7 @@ class Branches:
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Run the nodes of a call, starting with the first round `here`, and return the path.
-
-        Dead cells are emptied. `compute` runs the node with a given number.
-        """
+        """Run the nodes of a call from its first round `here` on, and empty dead cells; return the path."""
         while True:
             for number in here.order:
                 compute(number)
@@ -406,10 +403,6 @@ class LinkedFunction:
 
     def touches_device(self, node: Node) -> bool:
         return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
-
-    def is_unobservable(self, node: Node) -> bool:
-        """Return whether nothing can observe when a node runs: the node is pure, and all its values are on the host."""
-        return node.is_pure and not self.touches_device(node)
 
     @property
     def merge_launches(self) -> str:

@@ -145,8 +145,7 @@ class Plan:
     def run(self, before: Before | None = None) -> None:
         """Run the steps before the final part; raise `BranchTaken` if the call takes another path.
 
-        `before` is called with the first commands, before any effect that another function could observe. The caller
-        must have counted this call with `expect`.
+        For `before`, see `PlannedMachine`. The caller must have counted this call with `expect`.
         """
         merged = self._merging.next() if before is None and not self._merging.done else None
         if merged is not None:
@@ -260,10 +259,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results, except `borrowed` outputs, for the caller, since the next call overwrites the plan's arrays.
-
-        Return whether a later call on the same arrays may have to copy a result.
-        """
+        """Copy results in the plan's arrays, except `borrowed` outputs; return whether later calls may have to copy."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]

@@ -43,10 +43,7 @@ MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """A lookup table, which kernels read instead of a host value such as a batch's class labels.
-
-    A call uploads a new table without running the node.
-    """
+    """A lookup table that kernels read instead of a host value, and that a call uploads without running the node."""
 
     #: The host variable, with the shape and dtype of its recorded value.
     var: ValueId
@@ -146,10 +143,7 @@ class Recording:
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that compute the same small arrays in each call, such as the length in a mean.
-
-        Their commands run once, and their memory is not shared.
-        """
+        """The numbers of nodes that run once, since each call needs the same small arrays, such as a mean's length."""
         linked = self.linked
         numbers: set[int] = set()
         invariant_arrays: set[ValueId] = set()

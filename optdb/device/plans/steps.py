@@ -95,7 +95,8 @@ class GuardedStep(PlanStep):
 
     @functools.cached_property
     def is_unobservable(self) -> bool:
-        return not self.commands and self._linked.is_unobservable(self._linked.nodes[self._number])
+        node = self._linked.nodes[self._number]
+        return not self.commands and node.is_pure and not self._linked.touches_device(node)
 
     def _compute(self, changed: set[ValueId]) -> None:
         self._linked.run(self._number)
@@ -157,10 +158,7 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Places table uploads where the host values become known.
-
-    The caller appends the plan's steps to the lists in `halves`.
-    """
+    """Places table uploads in the plan's steps, `halves`, where the host values become known."""
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves

@@ -45,10 +45,7 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
 class Lowering(LoopBody):
-    """Writes the body of a kernel that loops over a domain, whose lengths are given.
-
-    With `takes_rows`, the loop may run over the rows of a matrix and multiply each row by a vector.
-    """
+    """Writes the body of a kernel over a domain; `takes_rows` lets its loop multiply a matrix's rows by a vector."""
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool) -> None:
         super().__init__(domain)

@@ -94,10 +94,7 @@ Step = FusedKernel | ScheduledOperation | ScheduledIteration
 
 
 def work_of(step: Step) -> int:
-    """Return about how many scalar operations a step executes.
-
-    An operation on matrices is assumed to be a product, so the number is at least its own.
-    """
+    """Return about how many scalar operations a step executes; each operation on matrices counts as a product."""
     if isinstance(step, ScheduledIteration):
         return step.iteration.steps * sum(map(work_of, step.body))
     if isinstance(step, FusedKernel):

@@ -1,23 +1,27 @@
 """Fusion groups: sets of nodes that become one kernel each.
 
 Each node, from the outputs to the inputs, joins a group of its users unless a path would leave the group and reenter
-it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) keeps the order. Nothing is computed twice. A frame maps
-each axis of a kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a DimShuffle's order.
+it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) keeps the order. Nothing is computed twice. A branch that
+is not taken must compute nothing, so nodes are merged only if the same branches need them. A frame maps each axis of a
+kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a DimShuffle's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from optdb.codegen.scalars.program import ScalarProgram
+from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of
-from optdb.opencl.branches import needs_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of
 from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
+#: A set of branches, each given as an IfElse node and the branch's index; `ALWAYS` for nodes that every call computes.
+Needs = frozenset[tuple[Apply, int]]
+ALWAYS: Needs = frozenset()
 
 #: Maximum number of scalar ops in one kernel; larger kernels compile slowly and spill registers.
 MOST_STEPS = 80
@@ -29,6 +33,38 @@ _CHEAP = frozenset(
         *("NEQ", "LT", "LE", "GT", "GE", "Switch", "Maximum", "Minimum", "Abs"),
     }
 )
+
+
+def needs_of(fgraph: FunctionGraph) -> Mapping[Apply, Needs]:
+    """Map nodes to the branches that need them; nodes that are missing from the map are always computed."""
+    nodes = fgraph.toposort()
+    if not any(isinstance(node.op, IfElse) for node in nodes):
+        return {}
+    found: dict[Apply, Needs] = {}
+    for node in reversed(nodes):
+        found[node] = _needs(fgraph, node, found)
+    return found
+
+
+def _needs(fgraph: FunctionGraph, node: Apply, of_users: Mapping[Apply, Needs]) -> Needs:
+    branches: set[tuple[Apply, int]] = set()
+    for out in node.outputs:
+        for client, index in clients(fgraph, out):
+            if is_output(client):
+                return ALWAYS
+            if isinstance(client.op, IfElse) and index:
+                branches.add((client, (index - 1) // client.op.n_outs))
+            elif not of_users[client]:
+                return ALWAYS
+            else:
+                branches |= of_users[client]
+    return frozenset(branches)
+
+
+def is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether a variable is used exactly once, as an input of a node."""
+    users = clients(fgraph, var)
+    return len(users) == 1 and not is_output(users[0][0])
 
 
 def identity(ndim: int) -> Frame:

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 
 from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
-from optdb.opencl.branches import Needs, needs_of
-from optdb.opencl.fusing.groups import MOST_STEPS, can_fuse, common_pattern, is_cheap, node_program, takes_arguments
+from optdb.opencl.fusing.groups import (
+    MOST_STEPS,
+    Needs,
+    can_fuse,
+    common_pattern,
+    is_cheap,
+    needs_of,
+    node_program,
+    takes_arguments,
+)
 from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce

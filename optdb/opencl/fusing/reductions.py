@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 from optdb.codegen.scalars.program import ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, op_of, owner_of
-from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import (
     MOST_STEPS,
     Frame,
+    Needs,
     can_fuse,
     common_pattern,
     identity,
     is_cheap,
+    needs_of,
     node_program,
     pattern,
     seen,

@@ -206,10 +206,7 @@ def _compute_loop(thunk: Callable[[], Any]) -> None:
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Run a node that launches kernels itself, and check its results.
-
-    The kernels may ignore an array's offset, so results must start at offset 0.
-    """
+    """Run a node that launches kernels itself, which may ignore arrays' offsets, and check its results."""
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels itself"))
     for var in node.outputs:

@@ -31,8 +31,6 @@ class _MergedDot22(Shell):
     """Base class of ops that multiply two matrices of one dtype and take further inputs; rewriters make these ops."""
 
     __props__ = ()
-    #: The operation checks the lengths of the two matrices, and `run` checks the other inputs.
-    checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, *others: Variable) -> Apply:
         pattern = a.type.broadcastable[0], b.type.broadcastable[1]
@@ -79,8 +77,6 @@ class OpenCLSavedProducts(Shell):
 
     __props__ = ()
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: The matrix product rejects lengths that do not match.
-    checks_lengths = True
 
     def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [inputs[0].type()])

@@ -15,8 +15,6 @@ class OpenCLContiguous(Shell):
     """The array itself if it is C-contiguous after its first `leading` axes, else a contiguous copy."""
 
     __props__ = ("leading",)
-    #: The copy has the same lengths as the array.
-    checks_lengths = True
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
     computed_by = InOrder
     settings = ("leading",)

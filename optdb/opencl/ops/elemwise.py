@@ -27,8 +27,6 @@ class OpenCLElemwise(Shell):
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
-    #: The operation checks the lengths, once for each combination of shapes.
-    checks_lengths = True
 
     def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
         self.scalar_op = scalar_op
@@ -90,15 +88,11 @@ class OpenCLPlacedElemwise(Shell):
     """
 
     __props__ = ("program", "kind", "axis", "places")
-    checks_lengths = True
 
     def __init__(
         self, program: ScalarProgram, kind: OpenCLArrayType, axis: int, places: tuple[tuple[int, int], ...]
     ) -> None:
         self.program, self.kind, self.axis, self.places = program, kind, axis, places
-
-    def __str__(self) -> str:
-        return f"OpenCLPlacedElemwise{{{self.program}, axis={self.axis}, places={list(self.places)}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Return a node for lengths (host numbers), and for device arrays with one axis per length."""

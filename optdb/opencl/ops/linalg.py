@@ -44,7 +44,6 @@ class OpenCLCholesky(Shell):
     """
 
     __props__ = ("lower", "checked")
-    checks_lengths = True
 
     def __init__(self, lower: bool = True, checked: bool = False) -> None:
         self.lower = lower
@@ -68,7 +67,6 @@ class OpenCLSolveTriangular(Shell):
     """The solution of a triangular system for a vector or a matrix, and the numbers that `OpenCLRequire` checks."""
 
     __props__ = ("lower",)
-    checks_lengths = True
 
     def __init__(self, lower: bool = True) -> None:
         self.lower = lower
@@ -152,7 +150,7 @@ def lift_solve(op: host.Solve, context_name: str | None, inputs: Inputs, outputs
     return with_pattern(OpenCLRequire(solution=True)(*solved), outputs[0])
 
 
-class OpenCLOnHost(Op):
+class OpenCLOnHost(Performed, Op):
     """A host op applied to device arrays; it runs ``perform`` and does not overwrite its inputs.
 
     If the device shares the host's memory, the op maps its inputs; otherwise it copies them. Results are copied.
@@ -160,9 +158,7 @@ class OpenCLOnHost(Op):
     """
 
     __props__ = ("op", "output_types")
-    #: As `OpenCLKernelBase.repeatable`.
     repeatable = False
-    _f16_ok = True
 
     def __init__(self, op: PureOp, output_types: Sequence[Type]) -> None:
         if getattr(op, "destroy_map", None):

@@ -35,8 +35,6 @@ class OpenCLAlloc(Shell, host.Alloc):
     """An array filled with a value that is broadcast to the array's shape; by default in the default context."""
 
     __props__ = ("context_name",)
-    #: The operation checks the lengths of the value; the lengths in the shape are numbers on the host.
-    checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:
         self.context_name = context_name

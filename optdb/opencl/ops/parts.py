@@ -75,8 +75,6 @@ class OpenCLPad(Shell):
 
     __props__ = ("kind", "entries")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: A part with the wrong lengths is broadcast or rejected like any other array.
-    checks_lengths = True
     computed_by = Pad
 
     def __init__(self, kind: OpenCLArrayType, entries: tuple[Any, ...]) -> None:

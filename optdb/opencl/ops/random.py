@@ -20,6 +20,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
     """Random numbers between 0 and 1, and the generator's next state, which may overwrite the state (`inplace`)."""
 
     __props__ = ("output_type", "inplace")
+    checks_lengths = False
 
     def __init__(self, output_type: OpenCLArrayType, inplace: bool = False) -> None:
         sample_dtype(output_type.dtype)

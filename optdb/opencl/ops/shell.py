@@ -38,6 +38,8 @@ class Shell(OpenCLKernelBase):
     #: Returns the operation for a context, the spec of the first input, and the values of the attributes in `settings`.
     computed_by: ClassVar[Callable[..., Operation]]
     settings: ClassVar[Sequence[str]] = ()
+    #: Operations use the arrays' actual lengths, and reject lengths that do not match.
+    checks_lengths = True
 
     def operation(self, node: Apply) -> Operation:
         """Return the operation that computes a node; this is called once for each node."""

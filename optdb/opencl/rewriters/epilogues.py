@@ -14,8 +14,7 @@ from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, node_ancestors, owner_of
 from optdb.host.api.rewriters import GraphRewriter
-from optdb.opencl.branches import ALWAYS, Needs, is_for_one, needs_of
-from optdb.opencl.fusing.groups import can_fuse, node_program
+from optdb.opencl.fusing.groups import ALWAYS, Needs, can_fuse, is_for_one, needs_of, node_program
 from optdb.opencl.ops import softmax as losses
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape

@@ -16,8 +16,7 @@ from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors, op_of
 from optdb.host.api.rewriters import GraphRewriter
-from optdb.opencl.branches import Needs, is_for_one, needs_of
-from optdb.opencl.fusing.groups import can_fuse, node_program, takes_arguments
+from optdb.opencl.fusing.groups import Needs, can_fuse, is_for_one, needs_of, node_program, takes_arguments
 from optdb.opencl.ops.elemwise import OpenCLPlacedElemwise
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad

@@ -16,8 +16,7 @@ from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, node_ancestors, op_of, owner_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
-from optdb.opencl.branches import ALWAYS, Needs, is_for_one, needs_of
-from optdb.opencl.fusing.groups import can_fuse
+from optdb.opencl.fusing.groups import ALWAYS, Needs, can_fuse, is_for_one, needs_of
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLJoin

@@ -31,20 +31,14 @@ _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Make a simulator's method merge small launches in its first plan, before it is known whether this saves time.
-
-    This helps if the device waits for the host. On a CPU device, it does nothing.
-    """
+    """Make a simulator's method merge small launches in its first plan, unless the device shares the host's memory."""
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
         run.merge_at_once()
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; if nothing has changed, it enqueues the previous call's commands again.
-
-    For a function with many shared variables, such a call takes a fraction of the host's time.
-    """
+    """Calls a simulator's method; if nothing has changed, it enqueues the previous call's commands again."""
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function

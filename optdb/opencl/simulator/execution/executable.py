@@ -22,7 +22,7 @@ from optdb.lifters.report import LiftReport
 from optdb.opencl.linking.nodes import on_device
 from optdb.opencl.linking.overwriting import endangered, final_last
 from optdb.opencl.linking.planned_vm import CommittingVM, PlannedVM
-from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
+from optdb.opencl.simulator.execution.graph import belongs_on_device, device_graph, overwritten_by_user
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.arrays import Array
@@ -251,10 +251,9 @@ def _bindings(
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
     """Return the inputs' bindings (None for inputs that stay in Theano's storage); add new variables to the state."""
-    uploaded = placed_on_device(source, state.context)
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
-        placed = var in uploaded
+        placed = belongs_on_device(source, var, state.context)
         if isinstance(variable, SharedVariable):
             binding = bindings[var] = state.add(variable, storage, placed)
             # A shared variable is either on the device or on the host for all functions of the state.

@@ -215,12 +215,8 @@ def overwritten_by_user(fgraph: FunctionGraph) -> set[Variable]:
     return {var for var in fgraph.inputs if is_overwritten_by_user(var) and nodes_in_place(fgraph, var)}
 
 
-def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
-    """Return the inputs that belong on the device."""
-    return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
-
-
-def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
+def belongs_on_device(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
+    """Return whether an input of a graph belongs on the device."""
     if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
         return False
     if is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
