@@ -79,11 +79,16 @@ def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, 
         (rows * channels * taps, taps, channels * taps),
     )
     shape = FilterGroups(groups, rows, channels, of_rows)
-    tiles.correlate_by_tiles(kernels, context(), forward, image, filters, shape, results[0], tile, parts)
-    tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1], loaded, parts)
-    if backward.complete:
-        shape = FilterGroups(groups, channels, rows, of_channels)
-        tiles.correlate_by_tiles(kernels, context(), backward, top, filters, shape, results[2], tile, parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "_chosen", lambda kernels, *_: (kernels, tile))
+        patch.setattr(tiles, "own_tiles", lambda *_: [loaded])
+        for name in ("parts_of_terms", "parts_of_pixels"):
+            patch.setattr(tiles, name, lambda *_: parts)
+        tiles.correlate_by_tiles(kernels, context(), forward, image, filters, shape, results[0])
+        tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1])
+        if backward.complete:
+            shape = FilterGroups(groups, channels, rows, of_channels)
+            tiles.correlate_by_tiles(kernels, context(), backward, top, filters, shape, results[2])
     reference = Reference(x, w, t, parameters)
     pairs = [(results[0], reference.forward()), (results[1], reference.weights()), (results[2], reference.inputs())]
     return [(to_host(got), want) for got, want in (pairs if backward.complete else pairs[:2])]

@@ -90,7 +90,7 @@ def correlate(
     groups, rows, channels, strides = shape
     serial = context.profile.runs_items_serially
     if not serial and suits(plan, channels, rows, size_of(out.shape[2:])):
-        correlate_by_tiles(kernels, context, plan, images, filters, shape, out, precision=precision)
+        correlate_by_tiles(kernels, context, plan, images, filters, shape, out, precision)
         return
     work = work_dtype(out.dtype)
     name = "correlate" if serial and rows > _FEW else "correlate_few"
@@ -162,7 +162,7 @@ def weights(
     layout = plan.layout
     serial, channels, features = context.profile.runs_items_serially, x.shape[1] // groups, t.shape[1] // groups
     if not serial and suits(plan, channels, features, size_of(t.shape[2:])):
-        weights_by_tiles(kernels, context, plan, groups, x, t, out, precision=precision)
+        weights_by_tiles(kernels, context, plan, groups, x, t, out, precision)
         return
     work, width, plane = work_dtype(out.dtype), width_of(context, x.dtype.name), size_of(t.shape[2:])
     depth, lines = channels * size_of([axis.taps for axis in axes]), axes[0].out * axes[1].out

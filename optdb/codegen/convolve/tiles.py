@@ -84,8 +84,6 @@ def correlate_by_tiles(
     filters: Array,
     shape: FilterGroups,
     out: Array,
-    tile: Tile | None = None,
-    parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
     """Compute products of filters and images; arguments are as in `optdb.codegen.convolve.products.correlate`."""
@@ -94,18 +92,15 @@ def correlate_by_tiles(
     work = work_dtype(out.dtype)
     reading = _Images(context, plan, images, work)
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
-    if tile is None:
-        kernels, tile = _chosen(kernels, context, out.dtype.name, precision, shape.rows)
+    kernels, tile = _chosen(kernels, context, out.dtype.name, precision, shape.rows)
     plane, image = size_of(out.shape[2:]), size_of(out.shape[1:])
     blocks = -(-shape.rows // tile.rows)
-    if work != out.dtype.name or not plan.complete:
-        parts = 1
-    elif parts is None:
-        depth = shape.channels * max(len(product.taps) for product in reading.readings)
-        parts = parts_of_terms(context, tile, blocks * shape.groups, columns, depth)
+    depths = [shape.channels * len(product.taps) for product in reading.readings]
+    parts = 1
+    if work == out.dtype.name and plan.complete:
+        parts = parts_of_terms(context, tile, blocks * shape.groups, columns, max(depths))
     by_group, by_row, by_channel = shape.strides
     of_products = [reading.tables(shape.channels, by_channel, i) for i in range(len(plan.products))]
-    depths = [shape.channels * len(product.taps) for product in reading.readings]
     padded = [-(-depth // tile.depth) * tile.depth for depth in depths]
     filters_sizes = [shape.groups * blocks * tile.rows * terms for terms in padded]
     sizes = [1 if parts == 1 else parts * reading.at_once * image, *filters_sizes]
@@ -135,8 +130,6 @@ def weights_by_tiles(
     x: Array,
     t: Array,
     out: Array,
-    tile: Tile | None = None,
-    parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
     """Compute the gradient for filters; see `optdb.codegen.convolve.products.weights`."""
@@ -146,11 +139,10 @@ def weights_by_tiles(
     product = reading.readings[0]
     depth, outputs = channels * len(product.taps), len(product.targets)
     terms, spots, _, _ = reading.tables(channels, 0, 0)
-    if tile is None:
-        own = own_tiles("WEIGHTS", context, out.dtype.name, precision)
-        tile = min(own, key=lambda tile: cost(tile, features, depth))
+    own = own_tiles("WEIGHTS", context, out.dtype.name, precision)
+    tile = min(own, key=lambda tile: cost(tile, features, depth))
     tiles = -(-features // tile.rows) * -(-depth // tile.cols)
-    parts = parts or parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
+    parts = parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
     pixels = reading.at_once * outputs
     each = largest(-(-pixels // parts), _PART)
     each = -(-each // tile.depth) * tile.depth
