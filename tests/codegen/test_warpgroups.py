@@ -294,6 +294,7 @@ RING = PackedBlock(64, 16, 8, 4, 1)
 FLIP = "phase ^= side == 0;"
 
 
+@pytest.mark.thorough_cases("float16-phase = 1;", "float16-phase |= side == 0;", "tf32-", "tf32-phase ^= 1;")
 @pytest.mark.parametrize("wrong", ["", "phase = 1;", "phase ^= 1;", "phase |= side == 0;"])
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch, arithmetic, wrong):
