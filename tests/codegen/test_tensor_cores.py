@@ -123,6 +123,7 @@ def test_numbers_that_are_not_aligned(right, block, arithmetic):
     check(got, a, b, y, -0.5, 2.0, arithmetic)
 
 
+@pytest.mark.thorough_cases("2-16", "3-32")
 @pytest.mark.parametrize("depth", [16, pytest.param(32, marks=_SLOW)])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_any_number_of_stages(depth, stages):
