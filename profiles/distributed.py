@@ -162,11 +162,12 @@ def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int
 @click.option("--steps", default=200, show_default=True)
 @click.option("--workers", default=3, show_default=True)
 @click.option("--kills", default=3, show_default=True, help="Number of kills in each run.")
+@click.option("--width", default=32, show_default=True, help="Width of the net; 256 uses shared memory for sums.")
 @click.option("--timeout", default=60.0, show_default=True, help="Timeout of a step, in seconds.")
 @click.option("--seed", default=0, show_default=True)
-def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed: int) -> None:
+def kills(runs: int, steps: int, workers: int, kills: int, width: int, timeout: float, seed: int) -> None:
     """Kill workers at random while they train; the final state has to equal that of an undisturbed run."""
-    model = build("mlp_adam")
+    model = build("mlp_adam", width=width)
     f, batches = compiled(model), batches_of(model, steps)
     expected = _alone(f, "auto", batches).state
     rng, worst, longest, killed = random.Random(seed), 0.0, 0.0, 0

@@ -26,6 +26,7 @@ from optdb.distributed.errors import Aborted, WorkerTimeout
 from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
 from optdb.distributed.replica import Part, Prepared, Replica
 from optdb.distributed.replicas import replica_of
+from optdb.distributed.shared_memory import SharedArrays
 from optdb.host.api.config import config
 from optdb.host.theano.functions.originals import theano_version
 from optdb.opencl.registry import context_of, get_context
@@ -79,9 +80,9 @@ class _Job:
 
 
 class _DaskLink(Link):
-    """Sends arrays to other workers over dask's comms, from the thread that runs a step."""
+    """Sends arrays to other workers over dask's comms or in shared memory, from the thread that runs a step."""
 
-    #: Each message is read into separate memory.
+    #: Each message is read into separate memory. Views of shared memory are read-only.
     received_is_writable = True
     shares_memory = lends = False
 
@@ -89,7 +90,13 @@ class _DaskLink(Link):
         self._session, self._addresses = session, addresses
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        self._session.post(self._addresses[rank], tag, arrays)
+        address, attempt = self._addresses[rank], tag[0]
+        offer = self._session.shared.offer(address)
+        if offer is not None:
+            self._session.post(address, "segment", attempt, attempt=attempt, offer=offer)
+        stored = self._session.shared.store(address, tag, arrays)
+        sent = [to_serialize(array) for array in arrays] if stored is None else []
+        self._session.post(address, "pieces", attempt, tag=list(tag), arrays=sent, stored=stored)
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
         return list(map(aligned, self._session.mailbox.take(self._addresses[rank], tag)))
@@ -110,6 +117,7 @@ class Session:
         self.name, self.address, self._loop = name, address, loop
         self.replica, self.context = replica, context
         self.mailbox = Mailbox(timeout)
+        self.shared = SharedArrays()
         self._timeout = timeout
         self._jobs: dict[int, _Job] = {}
         self._changed = threading.Condition()
@@ -125,29 +133,38 @@ class Session:
 
     # Sums
 
-    def post(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
-        """Send arrays to another worker, from any thread."""
-        self._loop.call_soon_threadsafe(self._enqueue, address, tag, arrays)
+    def post(self, address: str, what: str, attempt: int, /, **arguments: Any) -> None:
+        """Send a message to another worker, from any thread; abort the attempt if the message cannot be sent."""
+        message = {"op": f"optdb_{what}", "reply": False, "session": self.name, "sender": self.address, **arguments}
+        self._loop.call_soon_threadsafe(self._enqueue, address, attempt, message)
 
-    def _enqueue(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+    def _enqueue(self, address: str, attempt: int, message: dict[str, Any]) -> None:
         if address not in self._outboxes:
             self._outboxes[address] = asyncio.Queue()
             self._writers.append(asyncio.ensure_future(self._write_all(address)))
-        self._outboxes[address].put_nowait((tag, arrays))
+        self._outboxes[address].put_nowait((attempt, message))
+
+    def deliver(self, sender: str, tag: Tag, arrays: Sequence[np.ndarray], stored: dict[str, Any] | None) -> None:
+        """Store a message from another worker; abort its attempt if the message refers to unknown shared memory."""
+        try:
+            arrays = arrays if stored is None else self.shared.find(sender, stored)
+        except LookupError as error:
+            self.mailbox.abort(tag[0], str(error))
+        else:
+            self.mailbox.deliver(sender, tag, arrays)
 
     async def _write_all(self, address: str) -> None:
         """Write messages to one worker, in order, over a persistent comm."""
-        comm, tag = None, (0,)
+        comm, attempt = None, 0
         try:
             while True:
-                tag, arrays = await self._outboxes[address].get()
+                attempt, message = await self._outboxes[address].get()
                 comm = comm or await connect(address, timeout=self._timeout)
-                message = {"op": "optdb_pieces", "reply": False, "session": self.name, "sender": self.address}
-                await comm.write({**message, "tag": list(tag), "arrays": [to_serialize(array) for array in arrays]})
+                await comm.write(message)
         except OSError as error:
             # The next message opens a new connection, because the other worker may still be alive.
             self._outboxes.pop(address, None)
-            self.mailbox.abort(tag[0], f"no connection to {address}: {error}")
+            self.mailbox.abort(attempt, f"no connection to {address}: {error}")
         finally:
             if comm is not None:
                 comm.abort()
@@ -244,6 +261,7 @@ class Session:
         self._settle(job.committed)
         addresses, rank, active, idle = job.exchange
         self.mailbox.begin(job.attempt)
+        self.shared.begin()
         exchange = Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt)
         return self.replica.complete(self.replica.prepare(job.part, exchange))
 
@@ -271,6 +289,7 @@ class Session:
         self._end_task(_NEVER)
         for writer in self._writers:
             writer.cancel()
+        self.shared.close()
 
 
 class _Idle(RuntimeError):
@@ -301,7 +320,8 @@ class Handlers:
 
     def register(self) -> None:
         """Register these methods as handlers of the worker."""
-        self._server.handlers.update(optdb_commit=self.commit, optdb_pieces=self.pieces)
+        for message in (self.commit, self.pieces, self.segment, self.mapped):
+            self._server.handlers[f"optdb_{message.__name__}"] = message
         for method in (self.begin, self.step, self.abort, self.state, self.load, self.adopt, self.end):
             self._server.handlers[f"optdb_{method.__name__}"] = _answering(method)
 
@@ -364,11 +384,25 @@ class Handlers:
         if found is not None:
             found.announce(committed)
 
-    def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
-        """Receive arrays from another worker."""
+    def pieces(
+        self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray], stored: dict[str, Any] | None
+    ) -> None:
+        """Receive arrays from another worker, or their description if they are in shared memory."""
         found = self._find(session)
         if found is not None:
-            found.mailbox.deliver(sender, tuple(tag), arrays)
+            found.deliver(sender, tuple(tag), arrays, stored)
+
+    def segment(self, session: str, sender: str, attempt: int, offer: dict[str, Any]) -> None:
+        """Map the shared memory that another worker offers; do not answer if it is on another host."""
+        found = self._find(session)
+        if found is not None and found.shared.map(sender, offer):
+            found.post(sender, "mapped", attempt, name=offer["name"])
+
+    def mapped(self, session: str, sender: str, name: str) -> None:
+        """Note that another worker has mapped this worker's shared memory."""
+        found = self._find(session)
+        if found is not None:
+            found.shared.confirm(sender, name)
 
     async def abort(self, session: str, attempt: int, reason: str) -> dict[str, Any]:
         """Abort an attempt."""

@@ -18,7 +18,7 @@ from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefus
 from optdb.distributed.cluster_members import local_devices
 from optdb.distributed.clusters import RestartingCluster, _KeepingNanny
 from profiles.clusters import counted_bytes
-from tests.distributed.training import batches, check, step, two_devices
+from tests.distributed.training import alone, batches, check, step, two_devices, wide_step
 from tests.distributed.whole_steps import (
     BATCH,
     CALLS,
@@ -198,6 +198,76 @@ def test_a_next_value_that_raises(workers_here):
         train._group.load([np.zeros(3, "float32"), np.int64(0)], 0)
         train.train([(BATCH,)] * 3)
         check_whole(train, [3])
+
+
+def map_segments(allowed):
+    """Let this worker map other workers' segments, or let it behave as if they were on another host."""
+    from optdb.distributed import workers
+    from optdb.distributed.shared_memory import SharedArrays
+
+    class Apart(SharedArrays):
+        def map(self, address, offer):
+            return False
+
+    workers.SharedArrays = SharedArrays if allowed else Apart
+
+
+def readers():
+    """Return the number of workers that have mapped this worker's segment."""
+    from optdb.distributed import workers
+
+    (session,) = workers._sessions.values()
+    return len(session.shared._segment.mapped_by)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="segments need Linux")
+@pytest.mark.parametrize("count", [2, 3])
+def test_shared_memory_messages_and_both_give_the_same_bits(count):
+    f, given = wide_step()
+    files = set(Path("/dev/shm").iterdir())
+    found = {}
+    with (
+        RestartingCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for case in ("shared memory", "messages", "both"):
+            addresses = sorted(client.scheduler_info()["workers"])
+            apart = {"shared memory": [], "messages": addresses, "both": addresses[:1]}[case]
+            for address in addresses:
+                client.run(map_segments, address not in apart, workers=[address])
+            with DataParallel(f, client, timeout=TIMEOUT) as train:
+                train.train(given)
+                found[case] = [train.get(shared).tobytes() for shared in f.get_shared()]
+                # In a ring, a worker sends to one other worker.
+                assert sum(client.run(readers).values()) == count - len(apart)
+        assert found["shared memory"] == found["messages"] == found["both"]
+    assert set(Path("/dev/shm").iterdir()) <= files
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="segments need Linux")
+def test_deaths_leave_no_shared_memory(capfd):
+    f, given = wide_step()
+    files = set(Path("/dev/shm").iterdir())
+    with (
+        RestartingCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+        DataParallel(f, client, timeout=TIMEOUT) as train,
+    ):
+        found = train.train(given[:3])
+        kill(client, train.addresses[0])
+        found += train.train(given[3:5])
+        killer = threading.Timer(0.005, kill, (client, train.addresses[1]))
+        killer.start()
+        found += train.train(given[5:])
+        killer.join()
+        state = [train.get(shared) for shared in f.get_shared()]
+        kill(client, train.addresses[0])
+    results, expected = alone(f, given)
+    for value, wanted in zip([*found, *state], [*results, *expected], strict=True):
+        # Some of the many gradients are differences of nearly equal sums.
+        np.testing.assert_allclose(value, wanted, rtol=1e-10, atol=1e-10 * np.max(np.abs(wanted)))
+    assert set(Path("/dev/shm").iterdir()) <= files
+    assert "resource_tracker" not in capfd.readouterr().err
 
 
 def wait_until_stopped(pid):

@@ -155,6 +155,12 @@ def test_arrays_of_a_message_are_aligned(session):
     assert array.flags.aligned and array.shape == (2,)
 
 
+def test_shared_memory_that_is_not_mapped_aborts_the_attempt(session):
+    session.deliver("tcp://there", (1, 0, 0), [], {"name": "optdb-x", "layout": []})
+    with pytest.raises(Aborted, match="optdb-x of tcp://there is not mapped"):
+        session.mailbox.take("tcp://there", (1, 0, 0))
+
+
 def test_a_script_without_a_guard_starts_no_workers(monkeypatch):
     def unguarded(deed, alternative):
         raise RuntimeError(f"{deed}: {alternative}")

@@ -34,6 +34,17 @@ def step(name="train", outputs=None):
     return theano.function([x, y, rate], [loss, rows], updates=updates, name=name, mode=mode)
 
 
+def wide_step():
+    """Return a step whose gradient has pieces of more than `SMALL_BYTES` for each of three workers, and batches."""
+    rng = np.random.RandomState(0)
+    w = theano.shared(rng.standard_normal((300, 200)), "w")
+    x, y = tt.dmatrix("x"), tt.dmatrix("y")
+    loss = tt.sqr(tt.tanh(x.dot(w)) - y).mean()
+    updates = parts.momentum(loss, [w], 0.1)
+    f = theano.function([x, y], [loss], updates=updates, name="wide", mode=theano.Mode("py", "fast_run"))
+    return f, [(rng.standard_normal((12, 300)), rng.standard_normal((12, 200))) for _ in range(8)]
+
+
 def batches(count, rows=7):
     rng = np.random.RandomState(1)
     return [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows), 0.05) for _ in range(count)]
