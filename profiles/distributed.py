@@ -221,10 +221,13 @@ def _killed_run(
     return max(map(difference, state, expected)), slowest, killed
 
 
-def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread:
-    """Start a thread that kills one worker during the next step."""
+def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread | None:
+    """Start a thread that kills one worker during the next step; return None if the worker has just died."""
     address = rng.choice(train.addresses)
-    (pid,) = client.run(os.getpid, workers=[address]).values()
+    try:
+        (pid,) = client.run(os.getpid, workers=[address]).values()
+    except OSError:  # dask's CommClosedError
+        return None
     delay = rng.random() * 0.02
 
     def kill() -> None:
