@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fuzzing.files.corpus import corpus
@@ -73,7 +74,8 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None
-        with _process(settings, first) as process:
+        # A worker that crashes leaves its last mutant behind.
+        with TemporaryDirectory(dir=_scratch(settings)) as scratch, _process(settings, first, scratch) as process:
             for line, trouble in _lines(process, settings.timeout_s):
                 if trouble:
                     break
@@ -108,11 +110,11 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
         first = number + settings.workers
 
 
-def _process(settings: Settings, first: int) -> subprocess.Popen[str]:
+def _process(settings: Settings, first: int, scratch: str) -> subprocess.Popen[str]:
     options = {
         **{"seed": settings.seed, "first": first, "stop": settings.mutants, "step": settings.workers},
         **{"device": settings.device, "kernels-share": settings.kernels_share, "planted": settings.planted},
-        **{"folder": _scratch(settings), "exports": settings.folder / "exports"},
+        **{"folder": scratch, "exports": settings.folder / "exports"},
     }
     args = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     with _log(settings, first).open("w") as log:
@@ -129,8 +131,7 @@ def _process(settings: Settings, first: int) -> subprocess.Popen[str]:
 def _scratch(settings: Settings) -> Path:
     """Return a folder for the mutants, in memory if possible."""
     shared = Path("/dev/shm")
-    folder = shared if shared.is_dir() and os.access(shared, os.W_OK) else settings.folder
-    return folder
+    return shared if shared.is_dir() and os.access(shared, os.W_OK) else settings.folder
 
 
 def _log(settings: Settings, first: int) -> Path:

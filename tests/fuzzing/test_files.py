@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -96,12 +97,17 @@ print(json.dumps({"finished": True, "peak": 0}), flush=True)
 def test_a_process_that_kernels_have_damaged_says_nothing_of_later_mutants(tmp_path, monkeypatch, alone):
     code = f"DIES, ALONE = 2, {alone}\n{WORKER}"
 
-    def start(settings, first):
+    def start(settings, first, scratch):
+        Path(scratch, "mutant").touch()
         return subprocess.Popen([sys.executable, "-c", code, str(first)], stdout=subprocess.PIPE, text=True)
 
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     monkeypatch.setattr(runner, "_process", start)
+    monkeypatch.setattr(runner, "_scratch", lambda settings: scratch)
     monkeypatch.setattr(runner, "_keep", lambda settings, report: None)
     report = run(Settings(mutants=3, folder=tmp_path, seed=0, workers=1, device="auto"))
     assert report.by_kernels == {0: "ends the process with status -6 later, in load of mutant 2"}
     assert report.wrong == ({2: "ends the process with status -6 in load"} if alone else {})
     assert sum(report.outcomes.values()) == 3
+    assert not list(scratch.iterdir())
