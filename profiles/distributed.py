@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, starmap
@@ -28,7 +28,9 @@ from optdb.opencl.simulator.packing import finish
 from profiles import models, scaling, terminal
 from profiles.clusters import counted_bytes, local_client
 from profiles.models import parts
+from profiles.scaling import AXES
 from profiles.steps_of_simulators import batches_of, compiled
+from profiles.stopwatch import seconds_of
 from profiles.training import CHAOS, difference, nudged
 
 if TYPE_CHECKING:
@@ -40,12 +42,12 @@ RESTART_S = 30.0
 BLOCK = 5
 #: Maps floatX to the tolerance of exact steps relative to one device; it is larger if nudges have a larger effect.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
-#: Maps the name of a model to its sizes and axes.
-_CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
-    "mlp": ({"batch": 24}, None),
-    "mlp_adam": ({"batch": 24}, None),
-    "cifar_resnet": ({"n": 1, "batch": 8, "size": 8, "rate": 1e-3}, None),
-    "lstm": ({"batch": 8}, {"words": 1, "following": 1}),
+#: Maps the name of a model to its sizes.
+_CASES: dict[str, dict[str, Any]] = {
+    "mlp": {"batch": 24},
+    "mlp_adam": {"batch": 24},
+    "cifar_resnet": {"n": 1, "batch": 8, "size": 8, "rate": 1e-3},
+    "lstm": {"batch": 8},
 }
 
 
@@ -64,7 +66,7 @@ def mlp_adam(width: int = 32, batch: int = 24, classes: int = 10) -> models.Mode
 
 def build(name: str, **sizes: Any) -> models.Model:
     """Return a model of `_CASES`."""
-    sizes = {**_CASES[name][0], **sizes}
+    sizes = {**_CASES[name], **sizes}
     return mlp_adam(**sizes) if name == "mlp_adam" else models.build(name, **sizes)
 
 
@@ -107,7 +109,7 @@ def equal(
         expected = _alone(f, device, batches)
         allowed = _furthest(_alone(f, device, batches, seed).differences(expected) for seed in range(nudges))
         for count in [len(threads)] if threads else workers:
-            with _training(f, count, threads, _CASES[name][1]) as train:
+            with _training(f, count, threads, AXES.get(name)) as train:
                 results = train.train(batches)
                 found = Trained([train.get(shared) for shared in f.get_shared()], results)
             *of_state, of_results = found.differences(expected)
@@ -267,7 +269,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
             train.get(train.shared[0])  # waits for the last update
             part = [value[: len(value) // workers] for value in given]
             for row in rows:
-                alone_seconds = _seconds(lambda: alone(*part), lambda: finish(alone))
+                alone_seconds = seconds_of(lambda: alone(*part), lambda: finish(alone))
                 row["a worker's part alone, with its update"] = alone_seconds
                 row["besides it"] = row["whole step"] - alone_seconds
             return rows
@@ -287,15 +289,8 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
 
 
-def _seconds(*calls: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    for call in calls:
-        call()
-    return time.perf_counter() - start
-
-
 def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
-    whole = _seconds(partial(train, *batch))
+    whole = seconds_of(partial(train, *batch))
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
     # The worker that waits least for other workers shows the time of the work itself.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)

@@ -21,6 +21,7 @@ from optdb.distributed.worker_threads import switch_interval
 from profiles import cli, models, terminal
 from profiles.clusters import local_client
 from profiles.steps_of_simulators import batches_of, compiled
+from profiles.stopwatch import seconds_of
 
 #: Minimum number of warm-up steps of a measurement, which are not counted.
 _WARM_UP = 24
@@ -33,7 +34,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"width": 4096},
 }
 #: The axes along which inputs are split, by model; axis 0 if it is not named.
-_AXES = {"lstm": {"words": 1, "following": 1}}
+AXES = {"lstm": {"words": 1, "following": 1}}
 #: The parts of a step that `scaling` shows.
 _PARTS = ("compute", "exchange", "update")
 
@@ -88,7 +89,7 @@ def devices(
         model = models.build(name, **{**_SIZES[name], **sizes}, batch=batch)
         return compiled(model), batches_of(model, 4)
 
-    axes = _AXES.get(name)
+    axes = AXES.get(name)
     f, batches = made(batch)
     table = Table("way", "steps a second", "times the rows of one device")
     with optdb.SimulatorOCL(f, names[0]) as alone:
@@ -145,7 +146,7 @@ def _show(what: str, parts_ms: dict[str, float]) -> None:
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
     """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
     train.train(batches[number % len(batches)] for number in range(2 * _WARM_UP))
-    return steps / _seconds(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
+    return steps / seconds_of(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
 
 
 def _several_devices(count: int, at_least: int | None = None) -> list[str]:
@@ -156,12 +157,6 @@ def _several_devices(count: int, at_least: int | None = None) -> list[str]:
         return gpus[:count]
     print(f"{count} GPUs were not found: using two parts of a processor")
     return [f"{found[0].spec}[{part}/2]" for part in (1, 2)]
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _tiny() -> Any:
@@ -181,7 +176,7 @@ def _warm_up(step: Callable[[], Any], settle: float) -> None:
 def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
     """Return the steps per second of a loop, computed from the median time of a step."""
     _warm_up(partial(step, 0), settle)
-    return 1 / float(np.median([_seconds(partial(step, number)) for number in range(steps)]))
+    return 1 / float(np.median([seconds_of(partial(step, number)) for number in range(steps)]))
 
 
 def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> None:
@@ -195,7 +190,7 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, s
     for sim in sims:
         _warm_up(partial(_make_steps, sim, batches, 1), settle)
     with switch_interval.held(), ThreadPoolExecutor(len(sims)) as pool:
-        seconds = _seconds(lambda: list(pool.map(lambda sim: _make_steps(sim, batches, steps), sims)))
+        seconds = seconds_of(lambda: list(pool.map(lambda sim: _make_steps(sim, batches, steps), sims)))
     rate = len(sims) * steps / seconds
     for sim in sims:
         sim.close()
@@ -268,7 +263,7 @@ def _scaled(
     if len(devices) == 1:
         with optdb.SimulatorOCL(f, devices[0]) as alone:
             return Scaled(*what, *_rates_of_simulator(alone, batches, steps, settle), {})
-    with DataParallel(f, devices=devices, statistics=statistics, axes=_AXES.get(name)) as train:
+    with DataParallel(f, devices=devices, statistics=statistics, axes=AXES.get(name)) as train:
         awaited, parts_ms = _exact_rate(train, batches, steps, settle)
         return Scaled(*what, awaited, _ahead_rate(train, batches, steps), parts_ms)
 
@@ -278,7 +273,7 @@ def _rates_of_simulator(
 ) -> tuple[float, float]:
     """Return the steps per second of calls that wait for their results, and of `run_async`."""
     awaited = _rate(lambda number: sim(*batches[number % len(batches)]), steps, settle)
-    return awaited, steps / _seconds(lambda: _run_async(sim, batches, steps).wait())
+    return awaited, steps / seconds_of(lambda: _run_async(sim, batches, steps).wait())
 
 
 def _run_async(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> Any:

@@ -42,6 +42,14 @@ def race(
     return seconds
 
 
+def seconds_of(*calls: Callable[[], object]) -> float:
+    """Make some calls, and return the seconds that they take together."""
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    return time.perf_counter() - start
+
+
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of its ended child processes."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -105,7 +105,7 @@ class AddOuterProducts(AddBlockProducts):
         if not (out.size and above.size and beside.size):
             return
         names = (above * o.shape[1] + beside).ravel()
-        order, first = grouped(names, size_of(o.shape[:2]))
+        order, first = grouped(names)
         steps = steps_of(out)
         blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
         rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]

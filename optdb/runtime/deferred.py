@@ -69,7 +69,7 @@ def indexes(values: HostArray, length: int, axis: int) -> HostArray:
 def mentions(named: HostArray) -> HostArray:
     """Return the positions that sort the numbers, as a stable argsort."""
     _check(named, ndim=1)
-    return np.argsort(_narrow(named), kind="stable").astype(TABLE_DTYPE)
+    return stable_order(named).astype(TABLE_DTYPE)
 
 
 @_table(shape=lambda named: named.shape)
@@ -86,6 +86,11 @@ def begins(named: HostArray) -> HostArray:
     _check(named, ndim=1)
     _, is_first = _ordered(named)
     return _filled_up(np.flatnonzero(is_first), len(named) + 1, len(named))
+
+
+def stable_order(numbers: HostArray) -> HostArray:
+    """Return the positions that sort integers; equal integers stay in order."""
+    return np.argsort(_narrow(numbers), kind="stable")
 
 
 def _ordered(named: HostArray) -> tuple[HostArray, HostArray]:

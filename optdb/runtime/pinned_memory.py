@@ -30,10 +30,9 @@ ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
 #: waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
-#: The minimum number of bytes that a thread copies, and the maximum number of threads: on a machine with an H200, one
-#: thread copies 16 MB in 2.2 ms, four in 0.8 ms, and eight are as fast as four.
+#: The minimum number of bytes that a thread copies, and the maximum number of threads; more were no faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
-#: Of this many processors, one copies, since others feed other devices.
+#: The number of processors for which there is one thread, since other threads feed other devices.
 _PROCESSORS_PER_THREAD = 4
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from optdb.codegen.layout import size_of
 from optdb.codegen.operation import ArraySpec
 from optdb.numpy_types import HostArray
-from optdb.runtime.deferred import DeferredArray
+from optdb.runtime.deferred import DeferredArray, stable_order
 from optdb.runtime.sizes import part_of
 from optdb.runtime.tables import computed
 
@@ -174,10 +174,9 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
     return named
 
 
-def grouped(names: HostArray, total: int) -> tuple[HostArray, HostArray]:
-    """Return a stable order that groups equal numbers below `total`, and the start of each group."""
-    # NumPy sorts 16-bit numbers with a radix sort.
-    order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
+def grouped(names: HostArray) -> tuple[HostArray, HostArray]:
+    """Return a stable order that groups equal numbers, which are not negative, and the start of each group."""
+    order = stable_order(names)
     return order, np.flatnonzero(np.diff(names[order], prepend=-1))
 
 

@@ -116,7 +116,7 @@ class ChangeElements(Operation):
             return [offsets[last], last]
         if len(last) == len(names):
             return [offsets, last, np.arange(len(names) + 1)]
-        order, first = grouped(names, total)
+        order, first = grouped(names)
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:

@@ -40,7 +40,7 @@ _first_of = operator.itemgetter(0)
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
 #: The minimum size in bytes of a piece that is downloaded early: in general, and with fewer than `PIECE_ARRAYS` arrays.
-#: Each piece delays the device, so an LSTM is slower with three pieces than with one, but layers of 64 MB are not.
+#: Each piece delays the device, so small variables wait for others.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
 #: The maximum size in bytes of a copy after all variables are computed. Another device uploads one piece while the next
 #: one is downloaded.
