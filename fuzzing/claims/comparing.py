@@ -19,7 +19,7 @@ __all__ = ["BROKEN_PROMISE", "Differs", "compare"]
 #: The error message for a violated promise.
 BROKEN_PROMISE = "which promises length 1"
 #: Error messages for values whose shape differs from their type's promise.
-_REFUSALS = (BROKEN_PROMISE, "Dimension mismatch")
+_REFUSALS = (BROKEN_PROMISE, "Dimension mismatch", "cannot add the product")
 
 
 #: The message of Theano's Python code, but not of its C code, for a reduction without an identity and elements.
@@ -88,11 +88,11 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
         try:
             if not _assigned(where, call, references, other):
                 return
+            aligned = replace(call, kinds=tuple(ALIGNED.get(kind, kind) for kind in call.kinds))
+            expected = [_outcome(reference, case.arguments(aligned), call.times) for reference in references]
             seen = _outcome(other, arguments, call.times)
         except Refused:
             return
-        aligned = replace(call, kinds=tuple(ALIGNED.get(kind, kind) for kind in call.kinds))
-        expected = [_outcome(reference, case.arguments(aligned), call.times) for reference in references]
         _check_memory(where, arguments, held, case)
         if not any(seen.is_like(outcome, case.trusted) for outcome in expected) and not _is_refusal(seen, case, call):
             raise Differs(f"{where}: seen\n{seen}\nexpected\n{expected[0]}\nor\n{expected[1]}\n{case.script()}")

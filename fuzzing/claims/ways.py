@@ -17,6 +17,9 @@ from optdb.opencl.exporting import Untraceable
 
 __all__ = ["WAYS", "OnHost", "Refused", "Way"]
 
+#: Maximum number of elements of a shared variable; a case with more ends.
+_LARGEST_STATE = 1 << 12
+
 
 class Refused(Exception):
     """A way does not support the case, and raises a known error."""
@@ -45,6 +48,8 @@ class OnHost:
     def call(self, arguments: Sequence[Any], times: int) -> list[Any]:
         for _ in range(times):
             results = self._function(*arguments)
+            if any(var.get_value(borrow=True).size > _LARGEST_STATE for var in self._graph.shared.values()):
+                raise Refused("a shared variable grows: if calls square its length, the next one needs all memory")
         return results
 
     def get(self, name: str) -> np.ndarray:

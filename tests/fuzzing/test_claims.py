@@ -36,6 +36,38 @@ def test_a_piece_of_length_0_of_a_broadcastable_axis(way):
     compare(PIECE, way)
 
 
+def test_a_state_that_grows_without_bound_ends_a_case(monkeypatch):
+    calls = []
+
+    class Counted(OnHost):
+        def call(self, arguments, times):
+            calls.append(times)
+            return super().call(arguments, times)
+
+    # Each call squares the length of `state`: 2, 4, 16, 256, 65,536.
+    case = Case(
+        inputs=("one",),
+        steps=(Step("on_diagonal", (1,)), Step("reshaped", (4,), (-1,))),
+        outputs=((0, False),),
+        updates=(("state", 5),),
+        calls=(Call(2, (0, 0), ("plain",), times=3),) * 3,
+    )
+    monkeypatch.setitem(WAYS, "counted", lambda case, device: Counted(case, "FAST_COMPILE"))
+    compare(case, "counted")
+    assert calls == [3]
+
+
+def test_a_product_that_numpy_would_broadcast_may_be_refused():
+    case = Case(
+        inputs=("column", "x", "row"),
+        steps=(Step("head", (0,)), Step("ger", (6, 1, 4))),
+        outputs=((7, False),),
+        updates=(),
+        calls=(Call(1, (0, 0), ("plain",) * 3),),
+    )
+    compare(case, "mode")
+
+
 def test_a_difference_is_found(monkeypatch):
     class Wrong(OnHost):
         def call(self, arguments, times):
