@@ -31,7 +31,7 @@ TEST_MINUTES := 9
 TEST_ALL_MINUTES := 35
 DOCS_MINUTES := 3
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint rules types docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
+.PHONY: help demo bench growth test test-all test-theano repeats slow-tests test-clusters test-device pytensor test-pytensor lint rules types docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
 
 ## This list
 help:
@@ -64,6 +64,8 @@ PYTEST = $(RUN) -m pytest $(PYTEST_OPTIONS)
 AT_ONCE := types test-device test-pytensor memcheck
 # How long each test took goes into a file.
 DURATIONS := --junitxml build/durations
+# What each test executes.
+RECORDS := $(CURDIR)/build/records
 
 ## The quick tests: those that are not marked slow, with a quarter of Hypothesis's examples
 test: $(STAMP)
@@ -73,8 +75,20 @@ test: $(STAMP)
 ## All tests with all examples, each once, then types and memcheck; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
-	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
+	$(MAKE) test-theano
 	$(MAKE) --jobs 2 --output-sync $(AT_ONCE)
+
+## All tests that need Theano, but for test-clusters
+test-theano: $(STAMP)
+	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
+
+## Write the list of cases that quick runs omit, since they execute only what other tests execute, too
+repeats: $(STAMP)
+	rm -rf $(RECORDS)
+	-OPTDB_TESTS=quick OPTDB_TEST_RECORDS=$(RECORDS) PYTEST_ADDOPTS="-p tests.repeats" \
+		$(MAKE) --keep-going test-theano test-device test-pytensor
+	$(RUN) -m tests.repeats choose $(RECORDS)
+	$(RUN) -m tests.repeats cover $(RECORDS)
 
 ## Data-parallel training on clusters of dask, whose workers are killed: what waits for processes to start
 test-clusters: $(STAMP)

@@ -8,12 +8,16 @@ are omitted if tests run only a fraction of their examples. ``thorough_cases`` n
 
 `pairwise` is for tests with three parameters or more, each of which has each value with all values of the others. Quick
 runs omit every second case, so that each value of a parameter still occurs with each value of each other parameter.
+
+Quick runs also omit the cases in ``repeated_cases.txt``, which `tests.repeats` writes.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +25,10 @@ from tests.effort import is_quick
 
 #: The marks that name cases, and the mark that each of them sets.
 _MARKS = {"slow_cases": "slow", "thorough_cases": "thorough"}
+#: The list of cases that execute only what other tests execute: tests, each followed by the indented ids of its cases.
+REPEATED = Path(__file__).with_name("repeated_cases.txt")
+#: The environment variable that makes `tests.repeats` record tests; no repeated case is then omitted.
+RECORDS = "OPTDB_TEST_RECORDS"
 #: The error in the marks of an item.
 _WRONG = pytest.StashKey[str]()
 
@@ -39,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for cases in _tests_with("pairwise", items):
             _mark_odd(cases)
     if is_quick():
+        if RECORDS not in os.environ:
+            _mark_repeated(items)
         kinds: dict[bool, list[pytest.Item]] = {True: [], False: []}
         for item in items:
             kinds[item.get_closest_marker("thorough") is not None].append(item)
@@ -51,6 +61,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     wrong = item.stash.get(_WRONG, None)
     if wrong is not None:
         pytest.fail(wrong, pytrace=False)
+
+
+def repeated_cases() -> dict[str, set[str]]:
+    """Return the cases that execute only what other tests execute, by test."""
+    found: dict[str, set[str]] = {}
+    cases: set[str] = set()
+    for line in REPEATED.read_text().splitlines():
+        if line.startswith("    "):
+            cases.add(line[4:])
+        elif not line.startswith("#"):
+            cases = found.setdefault(line, set())
+    return found
+
+
+def _mark_repeated(items: Iterable[pytest.Item]) -> None:
+    repeated = repeated_cases()
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        if case.removesuffix("]") in repeated.get(test, ()):
+            item.add_marker("thorough")
 
 
 def _tests_with(mark: str, items: Iterable[pytest.Item]) -> Iterable[list[pytest.Item]]:
