@@ -53,6 +53,14 @@ def test_each_test_keeps_a_case_and_short_cases_are_kept():
     assert chosen(tests) == {"a.py::test_one": ["x"]}
 
 
+def test_cases_that_check_documents_are_kept():
+    tests = {
+        "tests/test_docs.py::test_code[x.md]": Record(1.0, [1]),
+        "tests/test_docs.py::test_code[y.md]": Record(1.0, [1]),
+    }
+    assert chosen(tests) == {}
+
+
 def test_listed_tests_exist():
     listed = marks.repeated_cases()
     assert listed
