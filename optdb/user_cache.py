@@ -1,6 +1,6 @@
 """optdb's folder in the user's cache, and the warning if it is not writable.
 
-This module imports nothing of optdb, so that every package can import it.
+This module imports nothing from optdb, so that every package can import it.
 """
 
 from __future__ import annotations

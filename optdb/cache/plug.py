@@ -66,7 +66,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Make each call of an op class create a new op again. Existing shared ops do not change."""
+    """Restore the original behaviour: each call of an op class creates a new op. Existing shared ops do not change."""
     with _lock:
         _installed.clear()
         _patches.uninstall()

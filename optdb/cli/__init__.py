@@ -208,7 +208,7 @@ def cache(clear: bool) -> int:
 @click.option("--clblast/--no-clblast", default=True, help="Also measure CLBlast if it is installed (the default).")
 @click.option("--forget", is_flag=True, help="Remove the results of tuning, and use the defaults.")
 def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> int:
-    """Measure the fastest kernels for matrix products on a device, and store the result."""
+    """Find the fastest kernels for matrix products on a device by measuring them, and store the result."""
     from optdb.cli.tune import report
 
     return report(device, dtypes, forget, clblast)

@@ -261,7 +261,7 @@ def state_words(state: int, increment: int) -> HostArray:
 
 @dataclass(eq=False)
 class PCG64Numbers(Operation):
-    """The next uniform random numbers of a PCG64 generator, a vector.
+    """A vector of the next uniform random numbers from a PCG64 generator.
 
     The inputs are the generator's `state_words` on the device, and the number of samples (a host integer).
     """

@@ -246,7 +246,7 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the next step's message repeats the order."""
+        """Tell the workers to commit while the next batch is prepared; the next step's message says so again."""
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

@@ -46,7 +46,7 @@ class Link:
     lends: bool
     #: The member for the worker's device; None if some workers are in another process.
     member: Member | None = None
-    #: For each rank, the objects that wait until its device has read the pieces lent by others.
+    #: For each rank, objects whose `wait` returns when the rank's device has read the pieces lent by other ranks.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:

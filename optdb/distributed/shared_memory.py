@@ -105,7 +105,7 @@ class SharedArrays:
             segment.mapped_by.add(address)
 
     def store(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> dict[str, Any] | None:
-        """Copy arrays into the segment and return their description; return None if a message has to contain them.
+        """Copy arrays into the segment and return their description; return None if a message must carry them.
 
         Arrays with one tag are equal for all receivers, and are copied once.
         """

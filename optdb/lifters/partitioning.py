@@ -1,7 +1,8 @@
 """Moves small partitions of a graph between the host and the device if that saves more in transfers than it costs.
 
 A partition is a set of connected nodes on one side that could all run on the other side. It costs one elementwise pass
-for each variable transferred at its boundary. Running it on the device gains the sum of `Device.weight` over its ops.
+for each variable transferred at its boundary. The gain from running a partition on the device is the sum of
+`Device.weight` over its ops.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def weight(op: PureOp) -> float:
 
 
 def is_matrix_work(op: PureOp) -> bool:
-    """Tell whether an op is linear algebra that the device can compute: a Cholesky factor or a triangular system."""
+    """Return whether an op is a Cholesky factorization or a triangular solve that the device supports."""
     return isinstance(op, ops.Cholesky) or (isinstance(op, ops.Solve) and op.A_structure in TRIANGULAR)
 
 

@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, and the
-results must agree. All other calls run on one side, and shared variables and random generators always advance once per
-call.
+For new input shapes, the first calls alternate between both sides. One of these calls runs on the device and with the
+default linker, and the two results must agree. All other calls run on one side, and shared variables and random
+generators always advance once per call.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class ChoosingFunction:
         return run(cells)
 
     def _choose(self, cells: Sequence[Cell]) -> Any:
-        """Run a call that is part of a trial or has other shapes than the last call."""
+        """Run a call that is part of a trial, or whose shapes differ from those of the previous call."""
         shapes = tuple([cells[number][0].shape for number in self._varying])
         with self._lock:
             choice = self.choices.get(shapes) or self._known(shapes)

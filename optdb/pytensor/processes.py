@@ -81,7 +81,7 @@ def _replace_context(linker_class: type, module: ModuleType) -> None:
     """Replace the function that chooses how processes start, in all PyMC modules that import it."""
     original = getattr(module, _CONTEXT, None)
     if original is None:
-        return  # another version of PyMC: if it forks, ForkedContext names the cure
+        return  # an unknown version of PyMC: if it forks, the error ForkedContext says what to do
     replacement = _with_fresh_processes(original, linker_class)
     for name, other in list(sys.modules.items()):
         if name.startswith("pymc.") and vars(other).get(_CONTEXT) is original:

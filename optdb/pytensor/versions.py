@@ -33,7 +33,7 @@ class PyTensorNotInstalled(UnsupportedPyTensor, ModuleNotFoundError):
 
 
 def check() -> None:
-    """Import PyTensor; raise UnsupportedPyTensor if it is missing or of another version."""
+    """Import PyTensor; raise UnsupportedPyTensor if it is missing or its version is not supported."""
     try:
         import pytensor
     except ModuleNotFoundError as error:

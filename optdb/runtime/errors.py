@@ -10,7 +10,7 @@ class DeviceError(RuntimeError):
 
 
 class DeviceFault(NamedTuple):
-    """The reason why a device cannot work here, and the cure."""
+    """The reason why a device does not work on this machine, and how to fix it."""
 
     reason: str
     cure: str

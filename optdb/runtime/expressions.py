@@ -1,7 +1,7 @@
 """Records for the sizes and guards of a trace, and for the operands of commands.
 
-An *entry* is an expression for one size. A number in a trace is plain, or a `Ref` to an entry. ``sizes`` creates
-entries while a function is traced, and ``exported.rules`` evaluates them for a call.
+An *entry* is an expression for one size. A number in a trace is either a plain number or a `Ref` to an entry. ``sizes``
+creates entries while a function is traced, and ``exported.rules`` evaluates them for a call.
 """
 
 from __future__ import annotations

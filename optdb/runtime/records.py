@@ -243,7 +243,7 @@ def maybe(parse: Parser) -> Parser:
 
 
 def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) -> Parser:
-    """Return a parser for a list, which `make` converts; an element may refer to earlier elements."""
+    """Return a parser that reads a list and converts it with `make`; an element may refer to earlier elements."""
 
     def parse_list(value: Any, where: Where) -> Any:
         if not isinstance(value, list):

@@ -247,7 +247,7 @@ class Script:
         return seconds
 
     def run(self) -> None:
-        """Make the calls, once; raise the errors of PyOpenCL or of `refused`."""
+        """Make all calls; a script can run once. Raise the errors of PyOpenCL or of `refused`."""
         self._end_calls()
         try:
             Batch.joined(self._batches).run()

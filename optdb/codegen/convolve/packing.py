@@ -129,8 +129,9 @@ def pack_filters(
 ) -> None:
     """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
-    `shape` is (groups, rows, channels, taps), and `strides` of the first three are in elements of `x`. The result is
-    (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a filter's channel.
+    `shape` is (groups, rows, channels, taps). `strides` has the strides of the first three axes, in elements of `x`.
+    The result is (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a filter's
+    channel.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)

@@ -73,8 +73,8 @@ def _rows(height: int, rows: int) -> str:
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
     """Return the launches that compute a product with blocks, on a device of `units` compute units.
 
-    `itemsize` is the item size of the dtype to compute in. With `half`, the matrices have a different dtype, and both
-    are packed.
+    `itemsize` is the item size of the dtype to compute in. With `half`, the matrices have another dtype than the
+    computation, and both are packed.
     """
     return _Planner(problem, block, units, half, itemsize).plan()
 

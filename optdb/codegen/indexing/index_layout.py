@@ -1,8 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
 An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: axes from slices are
-strided, and one axis of positions represents all arrays. A :class:`Pattern` has what the entries' kinds determine;
-`find` computes the grid from their values.
+strided, and one axis of positions represents all arrays. A :class:`Pattern` holds what follows from the kinds of the
+entries; `find` computes the grid from their values.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _taking(dtype: str, pattern: Pattern) -> Kernel:
 
 
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that sets the elements of a grid bitwise.
+    """Return the kernel that sets the elements of a grid by copying their bits.
 
     It takes n, the chunk size, the length of each axis, x, y, the offsets, the positions whose values are written, the
     unit of the offsets, y's stride along positions, and the other strides of x and y.

@@ -39,7 +39,7 @@ _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDicti
 
 
 class TranslationUnit:
-    """The distinct codes of kernels that are built together, and their kernels; `title` names the owner in errors."""
+    """Kernels that are built together, and their distinct source codes; `title` names the owner in errors."""
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
         self.context = context

@@ -130,7 +130,7 @@ def solve_kernels(dtype: str, context: Context) -> list[Kernel]:
 def factor_block(
     kernels: Kernels, context: Context, x: Array, z: Array, info: Array, begin: int = 0, whole: bool = True
 ) -> None:
-    """Set the lower triangles of `z` to the factors of `x`, which may be `z`; both have at most `leaf_rows`.
+    """Set the lower triangles of `z` to the factors of `x`, which may be `z`; matrices have at most `leaf_rows` rows.
 
     The upper triangle of a `whole` matrix becomes 0; that of a block, which begins at row `begin`, is unchanged. `info`
     receives the number of the first pivot that is not positive, or 0.

@@ -220,7 +220,7 @@ class Statistic:
 
     #: The name of the struct and, in lower case, the end of the names of functions: ``merge_`` and ``merged_``.
     name: str
-    #: The array that holds each member of a part's state, if any; sums in float64 have no compensations.
+    #: For each member of a part's state, the array that holds it, or None: sums in float64 have no compensations.
     members: Mapping[str, str]
     #: All functions that the code uses.
     helpers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Scalars that can fold elements in any order, and the results of folding no elements."""
+"""Scalar operations that can fold elements in any order, and the result of each for zero elements."""
 
 from __future__ import annotations
 

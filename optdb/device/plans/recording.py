@@ -1,7 +1,7 @@
 """Records one call of a function: the commands of each node, and the layouts (not arrays) and values of variables.
 
 The memory of a function's values is counted against a budget, because some drivers grant any allocation, and fail once
-the memory is used. The count includes the function's inputs, but no other functions or processes.
+the memory is used. The count includes the function's inputs, but nothing that belongs to other functions or processes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Recorder
 
-#: The maximum number of recordings of a plan's commit, which are useless if arrays move in each call.
+#: The maximum number of times that a plan's commit is recorded. Recordings are useless if arrays move in each call.
 MAX_RECORDINGS = 3
 
 #: The cells of inputs, each with its next value's cell.

@@ -72,7 +72,7 @@ class Wrapper(Patch):
 
 
 def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a `wrap` for `Wrapper`, with which a call passes the wrapped function and the arguments to `function`."""
+    """Return a `wrap` for `Wrapper` that makes each call pass the wrapped function and the arguments to `function`."""
 
     def wrap(wrapped: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(wrapped)

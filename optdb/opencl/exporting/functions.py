@@ -80,7 +80,7 @@ def of_method(function: Any, executable: Any) -> Exportable:
 
 
 def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> Traceable:
-    """Return a linked function in the form for a trace; the caller receives its first `returned` outputs."""
+    """Return a linked function in the form that a trace needs; callers receive its first `returned` outputs."""
     dtypes = [var.type.dtype for var in as_variables(linked.outputs[:returned])]
     return Traceable(get_context(context_name), functools.partial(copied_in, linked, context_name), dtypes)
 

@@ -20,7 +20,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class CounterpartBase(BeforeOp):
-    """Base class of counterparts. List it before the host op's class, which comes last."""
+    """Base class of counterparts. Subclasses list it before the host op's class, which comes last."""
 
     #: The host op's class: the last base class unless a counterpart sets another one.
     host: ClassVar[type[PureOp]]

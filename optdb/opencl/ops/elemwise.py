@@ -83,8 +83,8 @@ class OpenCLElemwise(Shell):
 class OpenCLPlacedElemwise(Shell):
     """A scalar program applied to all elements of arrays, which writes its first results to slices of a zero array.
 
-    The inputs are the lengths of the zero array (its type is `kind`), and the operands. The outputs are that array and
-    the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
+    The inputs are the lengths of the zero array, whose type is `kind`, followed by the operands. The outputs are that
+    array and the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
     """
 
     __props__ = ("program", "kind", "axis", "places")

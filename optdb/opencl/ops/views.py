@@ -1,6 +1,6 @@
 """View ops, which change at most the shape, strides and offset of an array.
 
-A reshape is the only one that may have to copy: it does when no strides describe the new shape.
+Of the views, only a reshape may have to copy: it copies when no strides describe the new shape.
 """
 
 from __future__ import annotations

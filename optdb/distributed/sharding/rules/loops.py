@@ -1,7 +1,7 @@
 """The rule for Scan.
 
-Workers cannot wait for each other within a loop. A sum in a loop, such as the gradient of a recurrent weight, therefore
-remains a summand; it is all-reduced after the loop.
+Workers cannot wait for each other within a loop. Each worker therefore keeps its own part of a sum in a loop, such as
+the gradient of a recurrent weight. The parts are all-reduced after the loop.
 """
 
 from __future__ import annotations

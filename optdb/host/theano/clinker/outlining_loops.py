@@ -1,7 +1,8 @@
 """Outlines code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
 
-Theano generates this code for each array and axis. It is replaced by calls of functions that all modules of a
-translation unit share (`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not change.
+Theano generates this code for each array and axis. The generated code is replaced by calls to functions that all
+modules of a translation unit share (`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not
+change.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
 #: Modules with more characters are compiled alone, because GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
-#: The maximum length of an op's text, since the name of a fused op contains its whole code.
+#: The maximum length of an op's text. The name of a fused op contains its whole code, which may be long.
 MAX_OP_CHARS = 80
 
 COMMON_HEADERS = (

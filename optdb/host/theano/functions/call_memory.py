@@ -26,7 +26,7 @@ _MAX_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class InputValue:
-    """An input's shape, size in bytes, and value if it may be a length."""
+    """An input's shape, its size in bytes and, if the input may be a length, its value."""
 
     shape: tuple[int, ...] | None
     nbytes: int

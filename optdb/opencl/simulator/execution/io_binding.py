@@ -212,7 +212,7 @@ class ZeroCopyScope:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
-            # A step with another branch may need another array.
+            # A step that takes a different branch may need a different array.
             if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
         result = fitting(self.reusable(output.last), layout)

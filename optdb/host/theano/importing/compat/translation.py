@@ -97,7 +97,7 @@ def translate(source: bytes | str, filename: str, promoting: bool, library: Libr
 
 @contextlib.contextmanager
 def ignoring_warnings_of_syntax() -> Iterator[None]:
-    """Suppress warnings of the parser and the compiler about a library's source."""
+    """Suppress warnings from the parser and the compiler about a library's source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def common_in_c(dtype: str, other: str) -> str:
-    """Return the dtype of C's usual arithmetic conversions for two numbers."""
+    """Return the dtype to which C's usual arithmetic conversions convert two numbers."""
     if dtype == other:
         return dtype
     kinds = {np.dtype(dtype).kind, np.dtype(other).kind}
