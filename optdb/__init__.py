@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: The module that each public name is imported from, and the name in that module if it differs.
+#: Maps each public name to the module that it is imported from, and to its name in that module if it differs.
 _LAZY_ATTRS = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
@@ -105,7 +105,7 @@ def _import(name: str, module: str, there: str) -> Any:
             raise
         from optdb.host import missing_theano
 
-        # Without the cause, whose message would be printed first, and names only the cure for Theano.
+        # Suppress the cause: its message would be printed first, and names only the remedy for Theano.
         raise type(error)(missing_theano(name, error), name=error.name) from None
 
 

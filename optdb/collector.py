@@ -14,7 +14,7 @@ from optdb.refcounting import RefCountedSetting
 
 #: The number of promoted objects before a full collection: about 50 MB if all are garbage.
 MOST_PROMOTED = 300_000
-#: After objects were found frozen, skip this many checks, because Python counts all frozen objects each time.
+#: After a check has found frozen objects, skip this many checks: in each check, Python counts all frozen objects.
 UNASKED = 100
 
 
@@ -30,8 +30,8 @@ def collector_paused() -> AbstractContextManager[None]:
 def growing() -> Iterator[None]:
     """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
-    A compiled function keeps its graph and its thunks alive. The next collection would walk all of them if they stayed
-    young, which takes a tenth of the time that optimizing the graph takes.
+    A compiled function keeps its graph and its thunks alive. If these objects stayed young, the next collection would
+    walk all of them, which takes a tenth as long as optimizing the graph.
     """
     with collector_paused():
         _promotion.is_due = True
@@ -41,8 +41,8 @@ def growing() -> Iterator[None]:
 class _Promotion:
     """Moves young objects to the oldest generation.
 
-    Python counts the objects that its own collections promote, and runs a full collection at a threshold. It does not
-    count the objects that are promoted here, so this class counts them.
+    Python counts the objects that its own collections promote, and runs a full collection when their number reaches a
+    threshold. It does not count the objects that are promoted here, so this class counts them.
     """
 
     def __init__(self) -> None:
@@ -52,15 +52,15 @@ class _Promotion:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Reset the count. The first threshold is low, so that the heap is not measured for a few objects."""
+        """Reset the count. The heap is not measured until the first threshold is exceeded."""
         self._promoted = 0
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
         """Promote all young objects, unless some objects are frozen, which promotion would thaw.
 
-        A full collection runs when half of all objects have been promoted here since the last one. Very large graphs
-        are left to Python's own collections, which traverse such a graph once.
+        A full collection runs when half of all objects have been promoted here since the last full collection. Very
+        large graphs are left to Python's own collections, which traverse such a graph once.
         """
         self.is_due = False
         young = gc.get_count()[0]
@@ -72,7 +72,7 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Counting a million objects takes 10 ms. Do it again only after half as many objects have been promoted.
+            # Counting a million objects takes 10 ms, so count again only after half as many objects have been promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()

@@ -1,7 +1,7 @@
 """Connects optdb's packages. Installs the import hook and, once Theano is imported, installs optdb's parts in it.
 
-Only this module knows all packages. No package is imported before that: ``import optdb.codegen`` imports no part of the
-host.
+Only this module knows all packages. It imports none of them before Theano is imported: ``import optdb.codegen`` imports
+no part of the host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front of the list, which the caller has passed, so call them here.
+        # The host has inserted its finders at the front of the list. The caller is already past them, so call them
+        # here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 

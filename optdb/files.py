@@ -1,6 +1,6 @@
 """Reads and replaces files that other processes, possibly of other users, may have written.
 
-This module imports nothing of optdb, so that every package can import it.
+This module imports nothing from optdb, so that every package can import it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 # O_NONBLOCK: opening a FIFO without a writer does not block. O_NOCTTY: opening a terminal does not make it this
-# process's controlling terminal. O_BINARY: Windows does not convert line ends. A system that lacks one of these does
-# not need it.
+# process's controlling terminal. O_BINARY: Windows does not convert line endings. A system that lacks one of these
+# flags does not need it.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
 #: The header of a 64-bit little-endian ELF file: the offset of the section table, and its entries' size and number.
@@ -51,12 +51,12 @@ class ChangedFileError(OSError):
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a regular file of at most `max_bytes` bytes. Symbolic links are followed.
 
-    Kind and size are checked on the open file, so that replacing the file between check and read has no effect.
+    Kind and size are checked on the open file, so that replacing the file between the check and the read has no effect.
 
     Raises
     ------
     NotAFileError, FileTooLargeError
-        If the path does not refer to a regular file of this size, including holes. Nothing was read.
+        If the path does not refer to a regular file of at most `max_bytes` bytes, including holes. Nothing was read.
     ChangedFileError
         If another process changed the size during the read.
     OSError
@@ -65,7 +65,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     descriptor = os.open(path, _FLAGS)
     try:
         nbytes = _size(descriptor, path, max_bytes)
-        # Files in /proc have size 0 but may have endless content: they are not read.
+        # Files in /proc have size 0 but may have unlimited content, so they are not read.
         content = _read(descriptor, nbytes + 1) if nbytes else b""
     finally:
         os.close(descriptor)
@@ -85,7 +85,7 @@ def _size(descriptor: int, path: Path, max_bytes: int) -> int:
 
 
 def _read(descriptor: int, nbytes: int) -> bytes:
-    """Return up to `nbytes` bytes of an open file, fewer at its end."""
+    """Return `nbytes` bytes of an open file, or fewer if the file ends earlier."""
     with open(descriptor, "rb", closefd=False) as file:
         return file.read(nbytes)
 
@@ -100,7 +100,7 @@ def check_folder(folder: Path, nbytes: int = 1) -> None:
 
 
 def replace_file(path: Path, content: bytes | memoryview, is_durable: bool = False) -> None:
-    """Write a file atomically: other processes read either the old content or all of the new one.
+    """Write a file atomically: other processes read either the old content or the complete new content.
 
     The file's folder is created if it does not exist. If `is_durable` is true, wait until the file is on the disk. If
     the file cannot be written, raise OSError and leave no temporary file.

@@ -49,7 +49,7 @@ class Flag:
     live : bool
         Whether the user may change it after Theano is imported.
     later : str
-        For a flag that is not live, the call that replaces a change after Theano is imported.
+        For a flag that is not live, the call to use instead of changing the flag after Theano is imported.
     """
 
     name: str
@@ -330,7 +330,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-#: Values from the command line that override the user's, by flag name. They take effect when Theano is imported.
+#: Values from the command line that override the user's values, by flag name. They take effect when Theano is imported.
 FORCED: dict[str, Any] = {}
 
 #: The flags that name the devices of Theano's own GPU back-end, and the corresponding flags of optdb.
@@ -340,7 +340,7 @@ _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 
 def _here(device: re.Match[str]) -> str:
-    """Return optdb's name for a device of Theano's GPU back-end; numbered OpenCL devices have the same name."""
+    """Return optdb's name for a device of Theano's GPU back-end; numbered OpenCL devices keep their names."""
     name = device[0]
     if _NUMBERED.fullmatch(name):
         return name
@@ -366,7 +366,7 @@ def check_gpu_backend(name: str, value: str) -> None:
 
 
 def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownMode:
-    """Return the error for a name that is none of the modes; `flag` is the flag that has this value, if any."""
+    """Return the error for a name that no mode has; `flag` is the flag that has this value, if any."""
     modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
     near = nearest(str(name).upper(), modes)

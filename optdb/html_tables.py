@@ -1,6 +1,7 @@
 """Shows rich's tables as HTML in notebooks: `HtmlTables` adds the method ``_repr_html_`` to classes that have `render`.
 
-The cells contain the same text as in the printed tables, escaped. The notebook chooses colours and column widths.
+The cells contain the text of the printed tables, with special characters escaped. The notebook chooses colours and
+column widths.
 """
 
 from __future__ import annotations

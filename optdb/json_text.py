@@ -20,7 +20,7 @@ __all__ = ["parse_json"]
 _MAX_DEPTH = 64
 #: The maximum length of a number, in characters, because conversion takes quadratic time.
 _MAX_NUMBER_LENGTH = 40
-#: An escape sequence for a character. Half of a surrogate pair is no character, and cannot be written in UTF-8.
+#: An escape sequence for a character. Half of a surrogate pair is not a character, and cannot be encoded in UTF-8.
 _ESCAPE = re.compile(
     rb"\\(?:u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[^u])", re.DOTALL
 )

@@ -18,9 +18,10 @@ _GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 
 def check_script(deed: str, alternative: str) -> None:
-    """Raise RuntimeError, which names the line, if a fresh process would also run the current line of the script.
+    """Raise RuntimeError if a fresh process would also run the current line of the script; the error names the line.
 
-    `deed` says what the line does, and `alternative` what the user can do instead; both are inserted into a sentence.
+    `deed` says what the line does, and `alternative` says what the user can do instead; both are inserted into a
+    sentence.
     """
     frame = _script_frame()
     if frame is None:

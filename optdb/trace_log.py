@@ -1,7 +1,7 @@
-"""Prints the events that the flag optdb.trace selects, as lines on standard error; times compilers.
+"""Prints the events that the flag optdb.trace selects as lines on standard error, and times compilers.
 
-Each part of optdb calls `wants` before it makes a line. Where even a call of `wants` is too slow, as in a kernel
-launch, a function registered with `when_changed` installs the printing code.
+Each part of optdb calls `wants` before it builds a line. Where even calling `wants` would be too slow, such as in a
+kernel launch, a function registered with `when_changed` installs the printing code.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fnmatch import fnmatchcase
 
 __all__ = ["CompilerRun", "compiler_run", "compiler_runs", "use", "wants", "when_changed", "write"]
 
-#: The traced topics, and the patterns of their names.
+#: Maps each traced topic to its name patterns.
 _selected: dict[str, Sequence[str]] = {}
 _changed: list[Callable[[], None]] = []
 
 
 def use(selection: Mapping[str, Sequence[str]]) -> None:
-    """Trace topics from now on, with the patterns of their names, as `optdb.flags.traced_topics` returns them."""
+    """Trace the given topics from now on; `selection` has the form that `optdb.flags.traced_topics` returns."""
     global _selected
     _selected = dict(selection)
     for callback in _changed:
@@ -36,7 +36,7 @@ def when_changed(callback: Callable[[], None]) -> None:
 
 
 def wants(topic: str, *names: str) -> bool:
-    """Return whether a topic is traced for an object that has one of these names, or as a whole if there are none."""
+    """Return whether a topic is traced for an object with one of these names; without names, for any object."""
     if topic not in _selected:
         return False
     patterns = _selected[topic]
@@ -44,7 +44,7 @@ def wants(topic: str, *names: str) -> bool:
 
 
 def write(line: str) -> None:
-    """Print a line on standard error."""
+    """Print a line to standard error."""
     if sys.stderr is not None:
         print(line, file=sys.stderr)
 
@@ -54,7 +54,7 @@ def write(line: str) -> None:
 
 @dataclass(frozen=True)
 class CompilerRun:
-    """One start of the ``'C compiler'`` or the ``'OpenCL compiler'``, with times by `time.perf_counter`, in seconds."""
+    """One run of the ``'C compiler'`` or the ``'OpenCL compiler'``; times are in seconds, from `time.perf_counter`."""
 
     compiler: str
     purpose: str

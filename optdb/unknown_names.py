@@ -8,7 +8,7 @@ __all__ = ["UnknownName", "nearest"]
 
 
 class UnknownName(KeyError):
-    """There is no object with this name. Unlike `KeyError`, it prints its message without quotes."""
+    """Raised if no object has the given name. Unlike `KeyError`, it prints its message without quotes."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -16,6 +16,6 @@ class UnknownName(KeyError):
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most similar to `name`; None if no name is similar."""
-    import difflib  # here, because only errors need it
+    import difflib  # imported here, because only errors need it
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)

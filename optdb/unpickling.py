@@ -1,4 +1,4 @@
-"""Restores pickled simulators, also without PyOpenCL: if there is no device, an error contains the functions."""
+"""Restores pickled simulators, even without PyOpenCL: if there is no device, an error contains the functions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["SimulatorNotRestored", "restore"]
 
 
 class SimulatorNotRestored(DeviceError):
-    """A simulator was unpickled on a machine without a device for it.
+    """Raised if a simulator is unpickled on a machine without a device for it.
 
     Parameters
     ----------
     why : str
-        The problem, and the cure.
+        The problem and how to fix it.
     functions : dict
-        The functions by method name; the simulator's own is ``'__call__'``.
+        The functions by method name; the simulator's own function is named ``'__call__'``.
     values : list
-        The simulator's values of shared variables, in the order of the functions' shared variables.
+        The values of the shared variables in the simulator, in the order of the functions' shared variables.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ def restore(
     """Restore a simulator from the content of its pickle.
 
     `rebuild` names the function that rebuilds the simulator from the other parameters, as ``'module:name'``; importing
-    its module may need PyOpenCL. `values` are those of the shared variables, and `method_inputs` those of inputs that
-    calls update. Raise `SimulatorNotRestored` if there is no device at all, and RuntimeError if Theano's flags forbid
-    unpickling functions.
+    its module may need PyOpenCL. `values` contains the values of the shared variables, and `method_inputs` the values
+    of inputs that calls update. Raise `SimulatorNotRestored` if there is no device at all, and RuntimeError if Theano's
+    flags forbid unpickling functions.
     """
     if any(function is None for function in functions.values()):
         raise RuntimeError(
@@ -72,7 +72,7 @@ def restore(
 
 
 def _shared_storages(functions: dict[str, Function]) -> list[list[Any]]:
-    """Return Theano's storages of the shared variables, without duplicates."""
+    """Return Theano's storage for each shared variable, without duplicates."""
     storages: dict[int, list[Any]] = {}
     for function in functions.values():
         for spec, container in zip(function.maker.inputs, function.input_storage, strict=True):

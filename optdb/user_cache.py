@@ -24,9 +24,10 @@ def cache_dir() -> Path:
 
 
 def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable: str = "XDG_CACHE_HOME") -> None:
-    """Warn once per process that files of a folder cannot be written, and what that costs each process, a verb phrase.
+    """Warn once per process that files cannot be saved in a folder.
 
-    The environment variable selects another folder.
+    `cost`, a verb phrase, says what that costs each process. The environment variable `variable` selects a different
+    folder.
     """
     if (what, folder) in _warned:
         return

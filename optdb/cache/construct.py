@@ -1,7 +1,8 @@
 """Construction of ops through the store.
 
 The constructor makes a new op; if the store has an equal op, that op is returned. The most frequently constructed
-classes only store their arguments. If these are plain values, they are the key (`_call_key`), and no op is built.
+classes only store their arguments. If the arguments are plain values, they form the key (`_call_key`), and no op is
+built.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor's call, in which ops are ids; None if an argument is not plain."""
+    """Return a hashable key of a constructor call, with ids in place of ops; None if an argument is not plain."""
     if not is_repeatable(cls):
         return None
     try:

@@ -54,7 +54,7 @@ class Freezer:
         Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. Otherwise they
         raise Unhashable.
     special : callable, optional
-        Called with each value that is not plain. Returns its key, or None to use the Freezer's own.
+        Called with each value that is not plain. Returns the value's key, or None to use the Freezer's own key.
     """
 
     def __init__(self, changing: bool = False, special: Callable[[Any], Any] | None = None) -> None:
@@ -147,7 +147,7 @@ class Freezer:
 
 
 _MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
-    # NumPy's scalars first: some are also Python floats or complexes.
+    # Check NumPy scalars first: some are also Python floats or complex numbers.
     (np.generic, Freezer._numpy_scalar),
     (float, Freezer._float),
     (complex, Freezer._complex),

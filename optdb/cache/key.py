@@ -99,7 +99,7 @@ class Key:
 
     @property
     def whole(self) -> tuple[Any, ...]:
-        """The whole key, for dictionaries."""
+        """The whole key, for use in dictionaries."""
         return (self.declared, self.rest, self.label)
 
     @property

@@ -1,7 +1,7 @@
 """Makes copying and unpickling of a shared op return the shared op.
 
-Theano can load the pickles without optdb. A pickle contains the op as Theano pickles it and a call of ``copy.copy``,
-which returns the shared op if the cache is installed. Other unpickled ops are replaced when they become part of a node.
+Theano can load the pickles without optdb. A pickle contains the op as Theano pickles it, and a call to ``copy.copy``
+that returns the shared op if the cache is installed. Other unpickled ops are replaced when they become part of a node.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # It contains no op to share, and a call of `copy` would recurse forever.
+    # Such a pickle contains no op to share, and a call to `copy` would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

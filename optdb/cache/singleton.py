@@ -42,7 +42,7 @@ def _restore(cls: type, state: Any) -> Any:
 
 
 class SingletonOp(Op, metaclass=SingletonMeta):
-    """An op with one object for each set of values of ``__props__``.
+    """Base class of ops that have one object for each set of values of ``__props__``.
 
     Subclasses declare ``__props__`` and set them in ``__init__``, like any Theano op. Two ops are the same object only
     if all other attributes that the constructor sets are also equal.
@@ -103,7 +103,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
     """Make `SharingMeta` the base of a metaclass that is defined while the cache is installed."""
-    super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
+    super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only for subclasses of MetaObject
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)
 

@@ -19,7 +19,7 @@ def _name(cls: type) -> str:
 class Counts:
     """The counters of a store.
 
-    Concurrent threads may lose counts, but not the sharing of an op.
+    Concurrent threads may lose counts, but ops are always shared.
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class Store:
     counts : Counts
         The counters of the store.
     calls : dict
-        Maps the key of a constructor's call to ``(entry, arguments)``. The reference to the arguments keeps the ids in
+        Maps the key of a constructor call to ``(entry, arguments)``. The reference to the arguments keeps the ids in
         the key valid.
     """
 
@@ -68,7 +68,8 @@ class Store:
         #: Maps a class and its props to one op, to find the attributes in which later ops differ.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # Not module globals, because ops are also collected while the interpreter tears down modules.
+        # These are attributes, not module globals, because ops are also collected while the interpreter tears down
+        # modules.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -111,7 +112,7 @@ class Store:
         return shared
 
     def adopt(self, op: PureOp) -> PureOp:
-        """Do the same as `share`, but count nothing: no constructor made `op`."""
+        """Share `op` as `share` does, but do not count it, because no constructor made it."""
         if id(op) in self._by_id:
             return op
         try:

@@ -16,7 +16,7 @@ import optdb
 from optdb import flags
 from optdb.unknown_names import nearest
 
-#: Arguments after a script's name are the script's own.
+#: Arguments after a script's name belong to the script.
 _SCRIPTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -215,7 +215,10 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
 
 
 def _outcome() -> Callable[[], None] | int:
-    """Run the command; return its exit status, or the callable to run. Errors that name their cure are usage errors."""
+    """Run the command; return its exit status, or the callable to run.
+
+    Errors that name a remedy become usage errors.
+    """
     from optdb.cli.launch import USER_ERRORS
 
     try:

@@ -64,7 +64,7 @@ def write_report(path: Path) -> int:
     OSError
         If the file cannot be written.
     """
-    path.touch()  # before the checks, which may take a minute
+    path.touch()  # fail before the checks run, because they may take a minute
     status, found = _printed(lambda: checks.report(chosen_checks()))
     sections = {
         "system": "\n".join(_system()),
@@ -120,9 +120,9 @@ def _variables() -> Iterator[str]:
 
 
 def without_private(text: str) -> str:
-    """Replace folders of the user and of projects by symbolic names, and the user's name in other paths by ``USER``."""
+    """Replace folders of the user and of projects with symbolic names, and the user's name elsewhere with ``USER``."""
     names = dict(_known())
-    for path in sorted(set(_paths(text))):  # a folder before its contents
+    for path in sorted(set(_paths(text))):  # a folder sorts before its contents
         if not any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, *names)):
             names[path] = f"$FOLDER{sum(name.startswith('$FOLDER') for name in names.values()) + 1}"
     for folder in sorted(names, key=len, reverse=True):
@@ -135,7 +135,7 @@ def without_private(text: str) -> str:
 
 
 def _known() -> Iterator[tuple[str, str]]:
-    """Yield the paths of the folders that have symbolic names, with these names."""
+    """Yield the path and the symbolic name of each folder that has one."""
     for name, paths in {
         "$PWD": (Path.cwd(), os.environ.get("PWD")),
         "$VENV": (sys.prefix, os.path.realpath(sys.prefix)),
@@ -147,7 +147,7 @@ def _known() -> Iterator[tuple[str, str]]:
 
 
 def _paths(text: str) -> Iterator[str]:
-    """Yield the absolute paths in a text. A path with spaces is only found in a setting or alone on a line."""
+    """Yield the absolute paths in a text. A path with spaces is found only in a setting or alone on a line."""
     for line in text.splitlines():
         setting = _SETTING.fullmatch(line)
         pieces = re.split("[,:=]", setting[1]) if setting else [line.strip()] if line.startswith("    /") else []

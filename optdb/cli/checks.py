@@ -1,6 +1,6 @@
 """The checks of ``python -m optdb doctor``, and how their results are printed.
 
-Each check returns its finding, or raises `CheckFailed` with the problem and the cure. In `CHECKS`, each check follows
+Each check returns its finding, or raises `CheckFailed` with the problem and its remedy. In `CHECKS`, each check follows
 the checks that it depends on, because a fatal failure skips the remaining checks.
 """
 
@@ -27,10 +27,10 @@ from optdb.user_cache import cache_dir
 
 
 class CheckFailed(Exception):
-    """Raised if a check fails; the finding is the problem, and the cure is the remedy for the user.
+    """Raised if a check fails; `finding` is the problem, and `cure` tells the user how to solve it.
 
-    If it is not `fatal`, Theano works, but slowly. If it is `optional`, only the checked feature is affected. The
-    `mark` is one of `STYLES`; by default, `fatal` and `optional` determine it.
+    If the failure is not `fatal`, Theano works, but slowly. If the failure is `optional`, only the checked feature is
+    affected. The `mark` is one of `STYLES`; by default, `fatal` and `optional` determine it.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ _BESIDE_NAME = 55
 
 
 def _unwrapped(value: str) -> str:
-    """Return a command or options as one line for copying; a long one goes below the name."""
+    """Return a command or options as one line for copying; a long line is printed below the name."""
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 
-#: The cure for bugs in optdb itself.
+#: The remedy for bugs in optdb itself.
 REPORT_IT = f"report it, and attach the file written by:\n{verbatim('python -m optdb doctor --report report.txt')}"
 
 

@@ -34,7 +34,8 @@ def explain_script(
     """Run a script as `launch` does, and print the placement of its functions' ops, even if it fails.
 
     `pictures` is a folder for drawings of graphs, as SVG, or in Graphviz's text format if its program is missing.
-    `html` is a file for a page. If one of them cannot be written, raise ClickException before running the script.
+    `html` is a file for a page. If `pictures` or `html` cannot be written, raise ClickException before running the
+    script.
     """
     from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.theano.functions.compiled import watching
@@ -45,7 +46,7 @@ def explain_script(
     # Fail early if the report cannot be written, because the script may run for a long time.
     for written in filter(None, (html and html.parent, pictures)):
         _check(written)
-    with _page(html, target):  # prints the page's name after the report, where users see it
+    with _page(html, target):  # the page's name is printed after the report, where users see it
         try:
             with watching(seen.append):
                 launch(target, args, is_module=is_module)
@@ -82,7 +83,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw them into a folder, whose printed name is `pictures`."""
+    """Print explanations, and draw them into a folder; messages print its name as `pictures`."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

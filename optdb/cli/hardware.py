@@ -27,7 +27,7 @@ def report(profiles: bool = False) -> int:
             Console().print(_profile_table(row))
         best = devices.find("opencl")
     except DeviceError as error:
-        # The message names the cause and the cure.
+        # The message names the cause and the remedy.
         print(error)
         return 1
     print("optdb.device=opencl selects", best.name.strip())

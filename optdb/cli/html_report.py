@@ -147,7 +147,7 @@ def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
 
 
 def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
-    """Return the live bytes at each node, and the totals of a call."""
+    """Return the live bytes at each node, and the totals for one call."""
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
@@ -214,7 +214,7 @@ def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
 
 
 def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """Return each node's layer, the one below the lowest layer of its inputs."""
+    """Return each node's layer, which is directly below the lowest layer of its inputs."""
     depth: list[int] = []
     for used in inputs:
         depth.append(1 + max((depth[number] for number in used), default=-1))

@@ -2,7 +2,7 @@
 
 The script's exceptions propagate to the interpreter. The printed traceback omits the frames above the script. For a
 mistake in a flag or in a device's name (`USER_ERRORS`), it shows only the script's own frames, because the message
-names the cure.
+names the remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in the user's settings or installation; frames inside Theano and optdb do not help to correct them.
+#: Errors in the user's settings or installation; frames inside Theano and optdb do not help users to correct them.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
 #: The traceback of a `USER_ERRORS` error ends before the first frame in these folders.
@@ -53,7 +53,7 @@ def _launch_script(target: str, args: Sequence[str]) -> None:
 
 
 # The function that python itself calls for "-m" and for a folder.
-_run_module = runpy._run_module_as_main  # type: ignore[attr-defined]  # private: its hints leave it out
+_run_module = runpy._run_module_as_main  # type: ignore[attr-defined]  # private, and missing from typeshed
 
 
 def _run_source(source: bytes, path: str, main: ModuleType) -> None:

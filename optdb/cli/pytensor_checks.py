@@ -77,7 +77,7 @@ def _default_mode() -> str:
 
 
 def _opencl() -> str:
-    """List the devices. Mode OPENCL needs one; `optdb.pytensor.enable` does not."""
+    """List the devices. Mode OPENCL needs a device; `optdb.pytensor.enable` does not."""
     try:
         return checks._opencl()
     except CheckFailed as failure:
@@ -126,7 +126,7 @@ ALONE: dict[str, Callable[[], str]] = {
 
 
 def chosen_checks() -> dict[str, Callable[[], str]]:
-    """Return the checks for the installed hosts, Theano and PyTensor; the checks for Theano if there is none."""
+    """Return the checks for the installed hosts, Theano and PyTensor; if neither is installed, those for Theano."""
     if not is_installed():
         return checks.CHECKS
     return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}

@@ -21,7 +21,7 @@ _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 
 def verbatim(*lines: object) -> str:
-    """Return lines that are printed whole."""
+    """Return the lines, marked to be printed without wrapping."""
     return "\n".join(f"{VERBATIM}{line}" for line in lines)
 
 
@@ -30,8 +30,8 @@ def print_text(
 ) -> None:
     """Print lines of prose, wrapped to the console's width, and verbatim lines.
 
-    The first line starts with `head`. Its words may have `styles`, such as ``{"fails": "red"}``. Further lines of prose
-    are indented.
+    The first line starts with `head`. `styles` maps words of `head` to their styles, as in ``{"fails": "red"}``.
+    Further lines of prose are indented.
     """
     for number, line in enumerate(_lines(text, console.width, head, " " * indent)):
         shown = Text(line)

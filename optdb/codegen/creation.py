@@ -66,7 +66,7 @@ class Count(Operation):
         n = max(0, math.ceil((stop - start) / step))
         out = output_array(outputs[0], self.context, (n,), self.dtype)
         kind = np.dtype(work_dtype(self.dtype)).type
-        # NumPy rounds the first two numbers to the dtype, then repeats their difference.
+        # NumPy rounds the first two numbers to the dtype, and uses their difference as the step.
         first = np.array([start]).astype(kind)
         with np.errstate(over="ignore"):
             distance = np.array([start + step]).astype(kind) - first
@@ -77,7 +77,7 @@ class Count(Operation):
 class Triangle(Operation):
     """A matrix of ones on and below a diagonal, and zeros above it.
 
-    The inputs are the numbers of rows and columns, and the offset of the diagonal to the right of the main diagonal.
+    The inputs are the numbers of rows and columns, and the diagonal's offset to the right of the main diagonal.
     """
 
     dtype: str
@@ -108,8 +108,8 @@ class InOrder(Copying):
 class Eye(Operation):
     """A matrix of zeros with ones on a diagonal.
 
-    The inputs are host integers: the numbers of rows and of columns (None for a square matrix), and the offset of the
-    diagonal to the right of the main one.
+    The inputs are host integers: the numbers of rows and of columns (None for a square matrix), and the diagonal's
+    offset to the right of the main diagonal.
     """
 
     dtype: str
@@ -157,7 +157,7 @@ class AroundDiagonal(Copying):
 
 @dataclass(eq=False)
 class FillDiagonal(Operation):
-    """A copy of an array with its main diagonal filled with a number, a 0-d array that is the second input.
+    """A copy of an array with its main diagonal filled with a number; the second input is the number, as a 0-d array.
 
     If the array has more than two axes, all axes must have the same length.
     """
@@ -193,14 +193,17 @@ class FillDiagonal(Operation):
 
 
 class FillDiagonalOffset(FillDiagonal):
-    """A copy of a matrix with a diagonal filled with a number; the third input is its offset to the right."""
+    """A copy of a matrix with a diagonal filled with a number.
+
+    The third input is the diagonal's offset to the right of the main diagonal.
+    """
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         (right,) = offset
         rows, columns = shape
         start = right if right >= 0 else -right * columns
         count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
-        # Same slice as the host's, even if the matrix has no such diagonal: `end` may then be a negative index.
+        # Use the same slice as the host even if the matrix has no such diagonal: `end` may then be a negative index.
         end = start + (columns + 1) * count
         first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
         return first, step, number

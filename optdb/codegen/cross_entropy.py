@@ -31,7 +31,7 @@ _SEVERAL, _FOURS = 4, 4
 _EACH = 4
 
 _CODE = functions("cross_entropy.cl")
-#: The rows of an item on a device that runs items serially, and the row of a team.
+#: Code that selects the rows of an item on a device that runs items serially, and the row of a team.
 _SERIAL = """const uint team = 1, lane = 0;
     for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0))"""
 _TEAM = """const uint team = (uint)items, lane = (uint)LID_0 % team, begin = (uint)LID_0 - lane;
@@ -101,7 +101,7 @@ class _OfRows(Operation):
 
 @dataclass(eq=False)
 class Softmax(_OfRows):
-    """The softmax of each row of a matrix, or its logarithm; with `bias`, a vector, an input, is added to each row."""
+    """The softmax of each row of a matrix, or its logarithm; with `bias`, an input vector is added to each row."""
 
     logarithm: bool = False
     bias: bool = False
@@ -128,7 +128,7 @@ class SoftmaxCrossEntropy(Operation):
 
     The inputs are the matrix, a vector that is added to each row, and the classes (a host array). With
     `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row), and the second
-    output is the gradient for the matrix.
+    output is the gradient with respect to the matrix.
     """
 
     dtype: str
@@ -192,7 +192,7 @@ class SoftmaxCrossEntropyGradient(Operation):
 
 @dataclass(eq=False)
 class CrossEntropy(Operation):
-    """The cross entropy of each row of a distribution, the first input; the classes may be negative indices."""
+    """The cross entropy of each row of the first input, a distribution; the classes may be negative indices."""
 
     dtype: str
 

@@ -1,8 +1,8 @@
 """Cumulative sums and products along an axis.
 
 One kernel accumulates element by element, as NumPy does; on CPUs, a work item interleaves eight rows. On GPUs, work
-groups scan few long rows in pieces with a tree (Hillis and Steele, Data parallel algorithms, 1986), which rounds
-differently from NumPy.
+groups scan rows in pieces with a tree if there are few long rows (Hillis and Steele, Data parallel algorithms, 1986);
+this rounds differently from NumPy.
 """
 
 from __future__ import annotations

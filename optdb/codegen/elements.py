@@ -1,4 +1,4 @@
-"""Elementwise kernels, and their launches, whose arguments other than the arrays are cached by shapes and strides."""
+"""Elementwise kernels and their launches; all launch arguments except arrays are cached by shapes and strides."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ElementKernels:
         return cls(ElementCode(*arrays, "o0 = i0;", ndim, name, device_kind=in_quads(context)))
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels; they share one source."""
+        """Return the kernels, which share one source."""
         return list(_kernels(self._code))
 
     def launch(
@@ -60,11 +60,11 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Launch over a shape, to which arrays broadcast; `numbers` are values of `ElementCode.numbers`."""
+        """Launch over a shape that the arrays are broadcast to; `numbers` are the values of `ElementCode.numbers`."""
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
-        # The key is the bits, because 0.0 equals -0.0, and NaN does not equal itself.
+        # The key contains the bits of numbers, because 0.0 equals -0.0, and NaN does not equal itself.
         bits = [np.asarray(number).tobytes() for number in numbers]
         key = (self._in_quads(context, arrays), *bits, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
@@ -100,7 +100,8 @@ class ElementKernels:
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
         """Return whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
-        # If a GPU starts all items at once, one element per item is faster. In files, for any GPU, the number is 0.
+        # If a GPU starts all items at once, one element per item is faster. In exported files, which are for any GPU,
+        # `at_once` is 0.
         at_once = context.profile.items_at_once * context.profile.compute_units
         if self._code.device_kind != "gpu" or (at_once > 0 and arrays[-1].size <= at_once):
             return False

@@ -2,8 +2,8 @@
 
 For any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and ``strided``
 for any strides. ``lanes``, for CPUs, processes a row in vectors. On GPUs, an item processes four neighbours in arrays
-of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element (``narrow``). The last two use
-32-bit indexes; ``wide`` is ``strided`` where these are too few.
+of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element (``narrow``). ``row_quads`` and
+``narrow`` use 32-bit indexes; ``wide`` is the ``strided`` kernel for arrays that need larger indexes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Operand:
         return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
     def read_quad(self, index: str, condition: str, other: str = "") -> str:
-        """Return statements that read four neighbours if a condition holds, else those at `other` or one element."""
+        """Return statements that read four neighbours if `condition` holds, else the elements at `other` or `index`."""
         return f"""{self.declare_quad()}
 if ({condition})
     {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({self.name}_at + {index});
@@ -185,14 +185,14 @@ class ElementCode:
         return "".join(kernels)
 
     def _params(self, size: str = "", step: str = "") -> str:
-        """Return the parameters, with those of lengths and strides if their types are given."""
+        """Return the parameters, including the lengths and strides if their types are given."""
         dims = range(self.ndim) if size else ()
         numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
         steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
         return ", ".join([*numbers, *[f"{size} len{d}" for d in dims], *[x.param for x in self.operands], *steps])
 
     def _element(self, offset: str | None = None) -> str:
-        """Return code that computes element `i`; `offset` is the end of the names of the arrays' offsets."""
+        """Return code that computes element `i`; `offset` is the suffix of the names of the arrays' offsets."""
 
         def at(x: Operand) -> str:
             return "i" if offset is None else f"{x.name}{offset}"
@@ -241,7 +241,7 @@ class ElementCode:
 
 
 def _write_contiguous_quad(x: Operand) -> str:
-    """Return code that writes `QUAD` elements from `i` on; out-of-range elements are masked."""
+    """Return code that writes `QUAD` elements, starting at `i`; out-of-range elements are masked."""
     return f"""if (count == {QUAD})
     *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
 else
@@ -250,7 +250,7 @@ else
 
 
 def has_quad_rows(steps: Sequence[int]) -> bool:
-    """Return whether rows of an array of these strides consist of quads, or broadcast one element.
+    """Return whether the rows of an array with these strides consist of quads, or broadcast one element.
 
     Symbolic strides return False: a guard on divisibility would restrict the trace to a quarter of the sizes.
     """

@@ -1,4 +1,4 @@
-"""Scalar programs applied elementwise to arrays, with broadcasting, whose results may be slices of one array."""
+"""Scalar programs applied elementwise to arrays, with broadcasting; the results may be slices of one array."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class Elementwise(Operation):
-    """A scalar program applied elementwise to arrays, like those of `inputs`, that broadcast to one shape."""
+    """A scalar program applied elementwise to arrays, which `inputs` describes and which are broadcast to one shape."""
 
     program: ScalarProgram
-    #: Specs of the arrays, all of one rank. Lengths may differ only where one of them is known to be 1.
+    #: Specs of the arrays, which have the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
     #: Maps an output computed in place to the input that it overwrites.
     overwritten: Mapping[int, int] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Elementwise(Operation):
 
 
 def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape to which arrays broadcast; raise ValueError if lengths differ otherwise.
+    """Return the shape that arrays are broadcast to; raise ValueError if lengths do not match.
 
     An axis of the result has length 0 if an array has length 0 where its spec promises length 1.
     """
     check_lengths(op, specs, arrays, empty=True)
     shape = [1] * specs[0].ndim
     for axis in range(len(shape)):
-        # Not a set: during tracing, equal lengths need not have equal hashes.
+        # Do not use a set: during tracing, equal lengths need not have equal hashes.
         lengths = [array.shape[axis] for array, spec in zip(arrays, specs) if not spec.broadcastable[axis]]
         if any(length != lengths[0] for length in lengths[1:]):
             shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
@@ -91,7 +91,7 @@ def program_elements(
     """Return the kernels that apply a program; `single` says which inputs have one element.
 
     If `device_kind` is 'cpu', the kernels use vectors unless some numbers are complex. `wrong_functions` are the
-    driver's `wrong_vector_functions`. Raise NoCode if there is no OpenCL C.
+    driver's `wrong_vector_functions`. Raise NoCode if the program has no OpenCL C code.
     """
     program, numbers = program.with_arguments() if program.takes_arguments else (program, ())
     code = _code_of(program, tuple(single), ndim, name, device_kind, wrong_functions)
@@ -140,15 +140,15 @@ def _argument_dtype(dtype: str) -> str:
 class PlacedElementwise(Operation):
     """A scalar program applied elementwise; its first results are written to slices of an array of zeros.
 
-    The inputs are the lengths of that array, as host integers, and those of the program. The outputs are that array and
-    the program's other results.
+    The inputs are the array's lengths, as host integers, and the program's inputs. The outputs are the array and the
+    program's other results.
     """
 
-    #: Computes the results, of which the first have the array's dtype.
+    #: Computes the results; those written to slices have the array's dtype.
     program: ScalarProgram
-    #: Specs of the program's inputs, all of one rank; see `Elementwise`.
+    #: Specs of the program's inputs, which have the same rank; see `Elementwise`.
     inputs: Sequence[ArraySpec]
-    #: Axis of the slices, and the bounds of each slice, ascending and disjoint.
+    #: Axis of the slices, and the bounds of the slices, which are ascending and disjoint.
     axis: int
     places: Sequence[tuple[int, int]]
 

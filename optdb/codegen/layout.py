@@ -52,16 +52,20 @@ def collapse(
 
 
 def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
-    """Return how many work items (at most `items`) share `n` tasks, and how many tasks each gets (a `multiple`)."""
+    """Return how many work items (at most `items`) share `n` tasks, and how many tasks each item gets.
+
+    The number of tasks per item is a multiple of `multiple`.
+    """
     each = largest(-(-n // largest(items, 1)), least)
     each = -(-each // multiple) * multiple
     return -(-n // each), each
 
 
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Divide `n` elements among work items; return their number and the chunk size, at least `least` on a CPU.
+    """Divide `n` elements among work items; return the number of items and the chunk size.
 
-    On other devices a chunk is one element, so that neighbouring items read neighbouring elements.
+    On a CPU, a chunk has at least `least` elements. On other devices, it has one element, so that neighbouring items
+    read neighbouring elements.
     """
     if not context.profile.runs_items_serially:
         return n, 1
@@ -75,7 +79,7 @@ def group_size(context: Context, most: int) -> int:
 
 
 def teams(context: Context, most: int, tasks: int, items: int) -> tuple[int, int, int]:
-    """Return a launch's global and local size, and the size of a team, a part of a group that shares a task.
+    """Return a launch's global and local size, and the team size; a team is the part of a group that shares a task.
 
     A team has at least `items` items, unless a group, of at most `most` items, has fewer.
     """
@@ -142,6 +146,6 @@ def size_of(shape: Sequence[int]) -> int:
 
 
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:
-    """Raise ValueError if two shapes are not the same."""
+    """Raise ValueError if two shapes differ."""
     if tuple(wanted) != tuple(given):
         raise ValueError(f"{op} got arrays of shapes {tuple(wanted)} and {tuple(given)}, which must be equal")

@@ -28,16 +28,16 @@ _COLUMNS = 16
 
 @dataclass(eq=False)
 class AddBlockProducts(Operation):
-    """Vectors times blocks of a matrix, added to vectors.
+    """Products of vectors with blocks of a matrix, added to other vectors.
 
     The inputs are the vectors to add to, of shape (batch, windows, columns); the matrix, of shape (row blocks, column
     blocks, depth, columns); the vectors to multiply, of shape (batch, inputs, depth); and two host arrays: the row
     blocks of the inputs and the column blocks of the windows, for each item of the batch.
     """
 
-    #: Spec of the array to which products are added. All arrays have its floating-point dtype.
+    #: Spec of the array to which products are added. All arrays have the same floating-point dtype.
     x: ArraySpec
-    #: Whether to modify that array itself instead of a copy.
+    #: Whether to modify `x` itself instead of a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:

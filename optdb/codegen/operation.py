@@ -18,7 +18,7 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
-#: The storage cells of outputs, which are lists of one element. A cell may hold the value of an earlier call.
+#: The storage cells of outputs, which are lists of one element. A cell may hold a value from an earlier call.
 Outputs = Sequence[list[Any]]
 #: The compiled kernels of an operation, by name.
 Kernels = Mapping[str, CompiledKernel]
@@ -70,14 +70,14 @@ class Operation(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        """Compute the outputs, whose storage cells are set: ``outputs[0][0] = array`` (`output_array`).
+        """Compute the outputs and put them into their storage cells: ``outputs[0][0] = array`` (see `output_array`).
 
         The inputs are device arrays, or host scalars and NumPy arrays for inputs that the operation takes from the
         host.
         """
 
     def compute(self, *inputs: Any, outputs: int = 1) -> list[Array]:
-        """Compile the kernels, run the operation, and return its outputs; `outputs` is their number."""
+        """Compile the kernels, run the operation, and return its outputs; `outputs` is the number of outputs."""
         cells: list[list[Any]] = [[None] for _ in range(outputs)]
         self.run(inputs, cells, compile_kernels(self.kernels(), self.context, str(self)))
         return [cell[0] for cell in cells]

@@ -1,4 +1,4 @@
-"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select; and reshapes."""
+"""Operations on parts of arrays: joining, splitting, tiling, zero padding and changing slices; also reshapes."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 
 @dataclass(eq=False)
 class Pad(Copying):
-    """An array of zeros with another array written to one part; that array itself if the part is the whole.
+    """An array of zeros with `x` written to one part; the result is `x` itself if the part covers everything.
 
-    The inputs are the array, which is broadcast to the part, the lengths of the result, and the index of the part.
+    The inputs are the array, the lengths of the result, and the index of the part, to which the array is broadcast.
     """
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class ChangeSlice(Operation):
 
 @dataclass(eq=False)
 class Reshape(Copying):
-    """An array in a new shape, of which one length may be -1; the inputs are the array and a host vector of lengths."""
+    """An array with a new shape; the inputs are the array and a host vector of lengths, one of which may be -1."""
 
     ndim: int
 

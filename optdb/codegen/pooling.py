@@ -1,9 +1,10 @@
 """Pooling of the windows of an array, its gradients, and patches of images.
 
 The inputs of pooling are arrays of one dtype, then three host vectors with one number per pooled axis (the last axes):
-sizes, strides and padding. A window covers `size` elements from ``index * step - pad`` on, in C order, like the host's
-C code, so sums are bitwise equal. The largest element of a window is the first that no later one exceeds. Gradients are
-added in window order: a CPU work item fills rows, an item on other devices one element.
+sizes, strides and padding. A window covers `size` elements, starting at ``index * step - pad``. These elements are
+processed in C order, as in the host's C code, so that sums are bitwise equal. The largest element of a window is the
+first element that no later element exceeds. Gradients are added in window order. A CPU work item fills rows; on other
+devices, each item fills one element.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Windows:
     ) -> Windows:
         """Return the windows of an operation over axes with given lengths; raise ValueError if they are not valid.
 
-        `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`, or as many as fit.
+        `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`; by default, as many
+        as fit.
         """
         for name, values in zip(("ws", "stride", "pad"), numbers, strict=True):
             if values.shape != (op.ndim,):
@@ -86,7 +88,7 @@ def _covering(length: int, size: int, step: int) -> int:
 
 
 def position(index: str, ndim: int, plane: str, lengths: str) -> str:
-    """Return the OpenCL C position of an element in an array; `index` and `lengths` are names without axis numbers."""
+    """Return OpenCL C for an element's position in an array; `index` and `lengths` are names without axis numbers."""
     at = plane
     for d in range(ndim):
         at = f"({at} * {lengths}{d} + {index}{d})"
@@ -180,8 +182,8 @@ def _decode(ndim: int) -> str:
 def _rows(ndim: int, add: str) -> str:
     """Return the code with which a work item fills `chunk` of all `n` rows.
 
-    The outer loop runs over the elements of a window, from the last to the first, so that each element sums in window
-    order. Common windows of size 2 are filled in pairs.
+    The outer loop runs over the elements of a window, from the last to the first, so that the gradients of an element
+    are added in window order. Common windows of size 2 are filled in pairs.
     """
     last = ndim - 1
     at = f"const ga_ssize at{last} = j, o = windows + j;"
@@ -261,7 +263,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the numbers of windows, if an array has one element for each; raise ValueError for a mismatch."""
+        """Return the numbers of windows if an array has one element per window; raise ValueError for a mismatch."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -300,7 +302,7 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # The maximum and the mean of integers are undefined for a window without elements.
+        # A window without elements has no maximum, and no mean if the elements are integers.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)

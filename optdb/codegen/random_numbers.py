@@ -1,8 +1,8 @@
 """Random numbers: Theano's MRG31k3p and draws from distributions, and NumPy's PCG64, bitwise equal to the host's.
 
 The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream; sample i is the next number of
-stream ``i % n_streams``. Several steps of PCG64 are equivalent to one with other factors (`jump`), so each work item
-computes its own first state. Sources: P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators with
+stream ``i % n_streams``. Several steps of PCG64 are equivalent to one step with other factors (`jump`), so each work
+item computes its own first state. Sources: P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators with
 Multipliers of the form a = +/- 2^d +/- 2^e (2000); M. E. O'Neill, PCG: A Family of Simple Fast Space-Efficient
 Statistically Good Algorithms for Random Number Generation (2014); F. B. Brown, Random Number Generation with Arbitrary
 Strides (1994).
@@ -41,8 +41,9 @@ LANES = 16
 
 _MRG_KERNELS = functions("mrg31k3p.cl")
 
-#: Maps the dtype of samples to the integer taken from a step, and its factor. Float16 uses the last 15 bits, so that no
-#: sample becomes 1: 511 / 2^24 times the integer plus one is exact in float32, and is rounded once.
+#: Maps the dtype of samples to the integer taken from a step, and the factor that scales this integer. Float16 uses the
+#: last 15 bits, so that no sample becomes 1: 511 / 2^24 times the integer plus one is exact in float32, and is rounded
+#: once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -98,7 +99,7 @@ class UniformNumbers(Operation):
 
 
 def sample_dtype(dtype: str) -> str:
-    """Return `dtype`; raise TypeError if samples cannot have it."""
+    """Return `dtype`; raise TypeError if samples cannot have this dtype."""
     if dtype not in _SCALED:
         raise TypeError(f"random numbers can be {', '.join(_SCALED)}, not {dtype}")
     return dtype
@@ -232,7 +233,7 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
 )
 
 #: Maps the dtype, and whether the interval is open, to a number's expression. NumPy's numbers are multiples of 2^-53 in
-#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples.
+#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples of 2^-53 or 2^-24.
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",

@@ -1,9 +1,10 @@
 """Fourier transforms of real arrays over their last axes, and their inverses, from transforms of complex rows.
 
-A length with small prime factors takes one pass per factor (a Stockham FFT): radix 4 first, other factors by
-definition. Any other length is transformed by a convolution. Twiddle factors are computed on the host in extended
-precision. Sources: J. Cooley and J. Tukey, An algorithm for the machine calculation of complex Fourier series (1965);
-L. Bluestein, A linear filtering approach to the computation of the discrete Fourier transform (1970).
+A length with small prime factors takes one pass per factor (a Stockham FFT): radix-4 passes come first, and passes for
+other factors evaluate the definition of the transform. Any other length is transformed by a convolution. Twiddle
+factors are computed on the host in extended precision. Sources: J. Cooley and J. Tukey, An algorithm for the machine
+calculation of complex Fourier series (1965); L. Bluestein, A linear filtering approach to the computation of the
+discrete Fourier transform (1970).
 """
 
 from __future__ import annotations

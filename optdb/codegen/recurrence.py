@@ -21,9 +21,9 @@ class SavedProducts(Operation):
     """Products of a loop's states with a matrix, plus an addend, for some of its steps.
 
     The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
-    in the requested steps; the matrix; and, for an addend, the sequence that contains it, and its elements in these
-    steps. The result is a view of the saved products if addresses show that the requested arrays are views of the same
-    steps.
+    in the requested steps; the matrix; and, if there is an addend, the sequence that contains it and the sequence's
+    elements in the requested steps. The result is a view of the saved products if addresses show that the requested
+    arrays are views of the same steps.
     """
 
     #: Spec of the requested states. All arrays have this dtype; all except the matrix have three axes.
@@ -70,7 +70,7 @@ class SavedProducts(Operation):
 
 
 def _rows_of(part: Array, array: Array) -> tuple[Any, Any, Any] | None:
-    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is no such view."""
+    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is not such a view."""
     if not (array.size and part.size and part.base_data == array.base_data and is_contiguous(array, leading=1)):
         return None
     row, distance = array.strides[0], part.offset - array.offset

@@ -1,7 +1,8 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
-Operations whose launches are enqueued immediately share one context's memory, which the queue's order makes safe. If a
-thread's commands go to a listener, each operation gets its own memory, since other commands may run in between.
+Operations whose launches are enqueued immediately share the scratch memory of their context, which is safe because the
+queue runs them in order. If a thread's commands go to a listener, each operation gets its own memory, since other
+commands may run in between.
 """
 
 from __future__ import annotations

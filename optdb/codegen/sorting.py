@@ -26,7 +26,8 @@ BLOCK = {"cpu": 32, "gpu": 256}
 #: Maximum number of elements in the segment that a work item merges, by device kind.
 SEGMENT = {"cpu": 4096, "gpu": 16}
 
-#: The numbers by which kernels take orders. As in NumPy, NaN is the largest, so it comes last in ascending order.
+#: The sort orders that can be passed to kernels. As in NumPy, NaN is the largest value, so it comes last in ascending
+#: order.
 ASCENDING, DESCENDING = 0, 1
 #: Ascending, with NaN first: for NumPy's minimum, NaN is the smallest element.
 NAN_FIRST = 2
@@ -45,7 +46,10 @@ class _Sorting(Operation):
     x: ArraySpec
 
     def _sorting_kernels(self, order: int | None, indices: bool) -> list[Kernel]:
-        """Return the kernels of `_sort`; launches pass the order if it is None, and `indices` are returned, too."""
+        """Return the kernels of `_sort`.
+
+        If `order` is None, each launch passes the order. With `indices`, the kernels also return indices.
+        """
         dtype, device_kind = self.x.dtype, self.context.profile.device_kind
         half = dtype == "float16"
         ending = "_half" if half else ""
@@ -195,7 +199,7 @@ def _check(k: int, length: int, axis: int) -> None:
 def _order(k: int) -> int:
     """Return the sort order that puts the requested elements first.
 
-    For one smallest element, NumPy returns NaN if there is one; for several, it treats NaN as the largest.
+    For a single smallest element, NumPy returns NaN if the row contains NaN; for several, it treats NaN as the largest.
     """
     if k > 0:
         return DESCENDING

@@ -17,13 +17,13 @@ def axis_last(x: Array, axis: int) -> Array:
 
 
 def padded(x: Array, ndim: int) -> DeviceArray:
-    """Return a view of an array with `ndim` axes, of which the additional first ones have length 1."""
+    """Return a view of an array with `ndim` axes; the added leading axes have length 1."""
     missing = ndim - x.ndim
     return view(x, (1,) * missing + tuple(x.shape), (x.dtype.itemsize,) * missing + tuple(x.strides))
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return the view that a basic index (integers and slices) selects; raise IndexError if one is out of bounds."""
+    """Return the view that a basic index (integers and slices) selects; raise IndexError if it is out of bounds."""
     shape, strides, offset = [], [], 0
     padded = [*index, *[slice(None)] * (x.ndim - len(index))]
     for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
@@ -81,7 +81,7 @@ def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
-    """Return a view of the diagonals of two axes, along its last axis; raise ValueError unless these are two axes."""
+    """Return a view with the diagonals of two axes as its last axis; raise ValueError if the axes are invalid."""
     ndim = x.ndim
     rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)
     if not (0 <= rows < ndim and 0 <= columns < ndim) or rows == columns:
@@ -98,7 +98,7 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
 
 
 def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
-    """Return a view of `y` that broadcasts to `shape` and has as many dimensions; raise ValueError if it does not."""
+    """Return a view of `y` with the rank of `shape`; raise ValueError if `y` does not broadcast to `shape`."""
     missing = len(shape) - y.ndim
     lengths = tuple(y.shape)
     extra = [length for length in lengths[: max(-missing, 0)] if length != 1]

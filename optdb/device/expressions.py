@@ -57,7 +57,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
     Raises
     ------
     ValueError
-        If an axis of another length is omitted.
+        If an axis whose length is not 1 is omitted.
     """
     if list(order) == list(range(x.ndim)):
         return x
@@ -70,7 +70,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; views of views, of one part of a join, and of a replacement alone are simplified."""
+    """Return a view of a tensor; views of a view, of one part of a join, or of only a replaced part are simplified."""
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
     while True:
@@ -163,7 +163,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1; None for others."""
+    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1, else None."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -199,7 +199,7 @@ def rows_of(x: Tensor, first: int, count: int) -> Tensor:
 
 
 def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
-    """Replace a strided slice of a tensor; the result is a join of slices if all along an axis have been replaced."""
+    """Replace a strided slice of a tensor; the result is a join if all slices along an axis have been replaced."""
     result = Replaced(x, part, stripes)
     if all(stripe == Stripe(0, 1, length) for stripe, length in zip(stripes, x.shape, strict=True)):
         return broadcast(part, x.shape)
@@ -238,12 +238,12 @@ def _joined_slices(last: Replaced, axis: int) -> Tensor:
 def folded(
     fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
 ) -> Tensor:
-    """Fold over axes; if they are empty, the result is `initial` if given, else the scalar's identity.
+    """Fold over axes; if there are no elements, the result is `initial` if given, else the scalar's identity.
 
     Raises
     ------
     ValueError
-        If the axes are empty, `initial` is not given, and the scalar has no identity.
+        If there are no elements, `initial` is not given, and the scalar has no identity.
     """
     if not axes:
         return cast(cast(x, acc_dtype or dtype), dtype)
@@ -291,7 +291,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
-    """Rewrite a reduction of a `Switch` as a `Switch` of two reductions; None if the condition varies in it."""
+    """Rewrite a reduced `Switch` as a `Switch` of reductions; None if the condition varies along a reduced axis."""
     # The condition often depends on a reduction over the same elements, which then needs no separate pass.
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:

@@ -1,8 +1,9 @@
 """Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row.
 
-Computations move out of a loop (`iterated`): one product before it replaces many small ones that need no state.
-Additions in each step, as in gradients of weights, become one sum after the loop if no step reads the sum. The steps
-store the terms, or the operands of products: a sum of products is one product of concatenated operands.
+Computations move out of a loop (`iterated`): one product before the loop replaces many small products that do not
+depend on a state. Additions in each step, as in gradients of weights, become one sum after the loop if no step reads
+the sum. The steps store the terms, or the operands of products: a sum of products is one product of concatenated
+operands.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Te
     """Return results and their dependencies in topological order, except `ends` and tensors that only `ends` need."""
     found: list[Tensor] = []
     seen = set(ends)
-    # Not by recursion: graphs are deeper than Python's stack.
+    # Recursion cannot be used: graphs are deeper than Python's stack.
     stack = [(tensor, False) for tensor in results]
     while stack:
         tensor, is_done = stack.pop()
@@ -408,7 +409,7 @@ class StepSums:
 def _operands(term: Tensor) -> list[Tensor]:
     """Return the tensors to store for a term: the term itself, its summed elements, or the operands of a product."""
     if is_product(term):
-        a, b = operands_of(term)  # both get their terms along the first axis
+        a, b = operands_of(term)  # the terms are along the first axis of both stored operands
         return [transposed(a, [1, 0]), b]
     return [term.x] if isinstance(term, Folded) else [term]
 

@@ -1,4 +1,4 @@
-"""Lazy tensors: the values in a function for inputs of known shapes, before anything is computed, and stored ones."""
+"""Lazy tensors: a function's values for inputs of known shapes, before they are computed; and stored tensors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tensor:
 
 
 class ArgumentTensor(Tensor):
-    """An argument of the function, which each call passes."""
+    """An argument of the function, passed in each call."""
 
 
 class Constant(Tensor):
@@ -81,7 +81,7 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold over axes of a tensor, which the result does not have; partial results have the accumulator's dtype."""
+    """A fold of a tensor, which removes the folded axes; partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -200,7 +200,7 @@ class Replaced(Tensor):
 
     @functools.cached_property
     def slices(self) -> ReplacedSlices | None:
-        """The slices along one axis that this and earlier replacements replace; None if this one replaces no slice."""
+        """The slices that this and earlier replacements cover along one axis; None if this one covers no such slice."""
         axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
         if len(axes) != 1:
             return None

@@ -71,7 +71,7 @@ def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mappin
 
 
 def _filtered(argument: CallArgument, value: Any) -> Any:
-    """Convert a value by the argument's type; errors name the argument."""
+    """Convert a value to the argument's type; errors name the argument."""
     try:
         return argument.variable.type.filter(value, allow_downcast=argument.allow_downcast)
     except (TypeError, ValueError) as error:
@@ -111,7 +111,7 @@ def parts_of(
 
 
 def kept(parts: Sequence[Part], given: Sequence[Part]) -> list[Part]:
-    """Return staged parts with copies of the values that are still the caller's, as in `given`, the unstaged parts."""
+    """Return staged parts with copies of the caller's values that staging kept; `given` lists the unstaged parts."""
     copies: dict[int, Any] = {}
 
     def own(value: Any, before: Any) -> Any:

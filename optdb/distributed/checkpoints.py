@@ -16,13 +16,13 @@ from optdb.host.api.variables import SharedVariable, TensorType
 
 __all__ = ["check_folder", "latest", "load", "save"]
 
-#: How many of the latest files are kept.
+#: The number of files to keep; older files are deleted.
 KEPT = 2
 _PREFIX, _SUFFIX = "state-", ".npz"
 
 
 def check_folder(folder: Path) -> None:
-    """Create a folder for checkpoints; raise OSError if it cannot be written."""
+    """Create a folder for checkpoints; raise OSError if the folder is not writable."""
     with _naming_the_cure(folder):
         files.check_folder(folder)
 

@@ -22,7 +22,7 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: Seconds by which the client waits longer than a worker, so that the worker can report who did not answer.
+#: How many seconds longer than a worker the client waits, so that the worker can report which workers did not answer.
 GRACE_S = 5.0
 
 
@@ -68,7 +68,7 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: For workers that did not answer other workers: maps an address to a deadline and the others' message.
+        #: Maps the address of a worker that did not answer another worker to a deadline and the other worker's message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False

@@ -1,8 +1,8 @@
 """Controls the workers of a dask cluster (`ClusterGroup`).
 
-The client counts committed steps. Once all workers have prepared a step, it is committed. If a worker dies before that,
-the others discard the attempt and repeat the step without that worker. Messages contain the number of steps, so that a
-message that arrives twice has no further effect.
+The client counts committed steps. Once all workers have prepared a step, it is committed. If a worker dies before the
+commit, the others discard the attempt and repeat the step without that worker. Messages contain the number of steps, so
+that a message that arrives twice has no further effect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _KeepingNanny(Nanny):
 class RestartingCluster(LocalCluster):
     """A `LocalCluster` that lets nannies restart dead workers.
 
-    `LocalCluster` closes a nanny whose worker is not back 15 s after its death
+    `LocalCluster` closes the nanny of a worker that has not restarted 15 s after its death
     (`distributed.deploy.lost-worker-timeout`).
     """
 
@@ -99,11 +99,11 @@ class CompletedStep:
 
 
 class ClusterGroup:
-    """The workers of a client, which this process must be able to reach.
+    """A client's workers, which this process must be able to reach.
 
     The `devices` are assigned to each host's workers in turn. By default, a worker uses the device in its own flag
-    `optdb.device`; if the flag is not set, one of the host's devices. The `owned` objects are closed together with the
-    group.
+    `optdb.device`; if the flag is not set, the worker uses one of the host's devices. The `owned` objects are closed
+    together with the group.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the next step's message says so again."""
+        """Tell the workers to commit while the next batch is prepared; the next step's message repeats this."""
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

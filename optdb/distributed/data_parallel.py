@@ -83,7 +83,7 @@ class DataParallel:
     WorkerRefused
         If a worker's software or device differs from that of the others; the message says how.
     OSError
-        If the folder of `checkpoint` cannot be written.
+        If the folder `checkpoint` is not writable.
 
     Examples
     --------
@@ -272,7 +272,7 @@ class DataParallel:
 
     @property
     def steps(self) -> int:
-        """The number of steps that the state includes, counting steps before a checkpoint."""
+        """The number of steps in the state, including the steps before a loaded checkpoint."""
         return self._group.steps
 
     @property

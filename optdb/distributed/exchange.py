@@ -27,7 +27,7 @@ __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 SMALL_BYTES = 64 * 1024
 #: Arrays with fewer bytes are copied into one vector, since a message frame takes longer than the copy.
 PACKED_BYTES = 64 * 1024
-#: The numbers of the sum at the end of a step, and of the first worker's message to workers without a part.
+#: The number of the sum at the end of a step, and the number of the first worker's message to workers without a part.
 FINAL, PASSED_ON = -1, -2
 #: The size in bytes of the blocks that threads add up; a block stays in a core's cache until its sums are copied.
 BLOCK_BYTES = 256 * 1024
@@ -109,7 +109,7 @@ class Mailbox:
             return list(self._messages.pop((sender, tag)))
 
     def refuse(self, sender: Any = None) -> NoReturn:
-        """Raise `WorkerTimeout` for a sender that did not answer; without one, raise `Aborted` with the reason."""
+        """Raise `WorkerTimeout` for a sender that did not answer; without a sender, raise `Aborted` with the reason."""
         if sender is not None:
             raise WorkerTimeout(f"received no part of a sum from {sender} within {self.timeout:g} seconds")
         raise Aborted(self._abort_reason or "the step was aborted")
@@ -276,7 +276,7 @@ class Exchange:
     def _everyone(
         self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray | None] | None = None
     ) -> list[np.ndarray]:
-        """Send the vectors to all workers, and return the totals, in `sums` if given."""
+        """Send the vectors to all workers, and return the totals, which are written to `sums` if given."""
         received = self._exchanged((self.attempt, number, 0), vectors)
         first, second, *others = received
         if sums is None:
@@ -308,7 +308,7 @@ class Exchange:
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute a ring all-reduce; the neighbour reads a piece before its total overwrites it."""
+        """Compute a ring all-reduce; the neighbour reads each piece before the piece's total overwrites it."""
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]

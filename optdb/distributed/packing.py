@@ -31,7 +31,7 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
-        #: Groups of indices of summands that are completed together.
+        #: Groups of indices; the summands in a group are completed together.
         self._buckets = training.buckets
         self._download: PiecewiseDownload | None = None
         #: Maps the ranks of other workers to their summands.
@@ -78,7 +78,7 @@ class Summands:
         return not self._on_host and self._sums.are_copied
 
     def take_over(self) -> None:
-        """Use the summands as the sums if no other worker has a part, without copying them from the device."""
+        """If no other worker has a part, use the summands as the sums without copying them from the device."""
         self._summands.pack()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)

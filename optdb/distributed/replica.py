@@ -1,7 +1,7 @@
 """A worker's part of a step, in two phases (`Replica`).
 
-`prepare` computes the step and waits for the other workers, but changes no shared variable. It can also run in stages:
-`launch`, `collect` and `finish`. `commit` stores the next values of shared variables.
+`prepare` computes the step and waits for the other workers, but changes no shared variable. `prepare` can also run in
+stages: `launch`, `collect` and `finish`. `commit` stores the next values of shared variables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Prepared:
     wholes: list[np.ndarray]
     #: Outputs for this worker's part.
     own: list[np.ndarray]
-    #: Seconds of 'compute', 'download' of summands, 'exchange', 'upload' of sums, and the previous step's 'update'.
+    #: The durations in seconds of 'compute', 'download' of summands, 'exchange', 'upload' of sums, and the previous
+    #: step's 'update'.
     seconds: dict[str, float]
     #: On the first worker, the `wholes` while they are copied to the host; None otherwise.
     pending: Results | None = None
@@ -95,7 +96,8 @@ class Replica:
     def stage(self, part: Part) -> Part:
         """Start copying a part to the device, which may still run an earlier step; return the part for `prepare`.
 
-        Any thread may call this method. The arguments that it has replaced may change after it returns.
+        Any thread may call this method. After it returns, the caller may modify the arguments that the returned part
+        replaces.
         """
         return part
 
@@ -112,9 +114,9 @@ class Replica:
     ) -> None:
         """Launch a step on the device, which may still run the previous step.
 
-        `before` ends the previous step, by means of `ending` if given. Its argument is a list of the new step's first
-        commands, which is empty without `ending`; it returns whether it has enqueued them. If it raises, the step is
-        not launched.
+        `before` ends the previous step, using `ending` if given. `before` is called with a list of the new step's first
+        commands, which is empty without `ending`, and returns whether it has enqueued them. If `before` raises, the
+        step is not launched.
         """
 
         def begin(first: CommandList) -> bool:
@@ -125,7 +127,7 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for the pieces that the other workers send before all of their gradients are computed."""
+        """Wait for the pieces that other workers send before they have computed all of their gradients."""
 
     def finish(self) -> Prepared:
         """Wait for the other workers, and return the results of the launched step."""
@@ -179,7 +181,7 @@ class Replica:
         self._simulator.close()
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
-        """Call `begin` and compute the part; arguments may be copied to the device before the call of `begin`."""
+        """Call `begin` and compute the part; arguments may be copied to the device before `begin` is called."""
         raise NotImplementedError
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:

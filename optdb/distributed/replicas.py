@@ -121,7 +121,7 @@ class SynchronousReplica(Replica):
         return self._own, None if results is None else results.begin(*self._taken)
 
     def _arguments(self, part: Part) -> list[Any]:
-        """Return the arguments for the update and the results."""
+        """Return the arguments of the functions that compute the update and the results."""
         return [*(part.arguments[i] for i in self._training.same), _number(part.length)]
 
     def _results_of(self, exchange: Exchange) -> PendingResults | None:
@@ -206,7 +206,7 @@ class SynchronousReplica(Replica):
         self._upload_seconds = time.perf_counter() - start
 
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
-        """Wait for the lent pieces that are left, and let the device add up all pieces.
+        """Wait for the remaining lent pieces, and let the device add up all pieces.
 
         Return the times at which the device had computed the gradients and had received the commands.
         """

@@ -1,7 +1,8 @@
-"""Shared memory between dask workers of one host (`SharedArrays`): large arrays are copied into the sender's segment.
+"""Shared memory between dask workers on one host (`SharedArrays`): large arrays are copied into the sender's segment.
 
 A segment is an anonymous file (memfd) that peers map through /proc. Peers confirm the mapping before the sender uses
-it; other arrays are sent in messages. Since a segment has no name, the kernel frees it even if processes are killed.
+it; arrays outside a segment are sent in messages. Since a segment has no name, the kernel frees it even if processes
+are killed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ALIGNMENT_BYTES = 64
 
 
 class ArraySegment:
-    """Memory that this process writes and other processes of its host read; raises `OSError` if there is not enough."""
+    """Memory that this process writes and other processes on its host read; raises `OSError` if it is unavailable."""
 
     def __init__(self, nbytes: int) -> None:
         if not hasattr(os, "memfd_create"):
@@ -64,7 +65,7 @@ class SharedArrays:
         self._segment: ArraySegment | None = None
         #: The smallest number of bytes for which no segment could be allocated.
         self._unavailable_nbytes = math.inf
-        #: The number of bytes in the segment that this attempt's arrays need, including arrays that do not fit.
+        #: The number of bytes that this attempt's arrays need in the segment, including arrays that do not fit.
         self._needed_nbytes = 0
         #: The tag of the latest large arrays, their offsets, and their description once they are in the segment.
         self._tag: Tag | None = None
@@ -78,8 +79,8 @@ class SharedArrays:
     def begin(self) -> None:
         """Begin an attempt, whose arrays overwrite the arrays of earlier attempts.
 
-        No worker still reads those, because the client begins an attempt only after all its workers have answered or
-        were excluded. The size of the segment is determined by the arrays of an earlier attempt.
+        No worker is still reading the earlier arrays, because the client begins an attempt only after each of its
+        workers has answered or was excluded. The size of the segment is determined by the arrays of an earlier attempt.
         """
         needed, self._needed_nbytes, self._tag = self._needed_nbytes, 0, None
         available = 0 if self._segment is None else self._segment.nbytes
@@ -91,7 +92,7 @@ class SharedArrays:
                 self._unavailable_nbytes = needed
 
     def offer(self, address: str) -> dict[str, Any] | None:
-        """Return what a worker needs to map the segment; None if there is no segment or the worker has the offer."""
+        """Return the offer with which a worker maps the segment; None if there is none or the worker has it."""
         segment = self._segment
         if segment is None or address in segment.offered_to:
             return None
@@ -107,7 +108,7 @@ class SharedArrays:
     def store(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> dict[str, Any] | None:
         """Copy arrays into the segment and return their description; return None if a message must carry them.
 
-        Arrays with one tag are equal for all receivers, and are copied once.
+        Arrays with the same tag are equal for all receivers, and are copied only once.
         """
         # Workers without a part may still copy arrays to the device after the attempt.
         if tag[1] == PASSED_ON or sum(array.nbytes for array in arrays) <= SMALL_BYTES:
@@ -133,7 +134,7 @@ class SharedArrays:
     # As a receiver
 
     def map(self, address: str, offer: dict[str, Any]) -> bool:
-        """Map another worker's segment; return False if it is not accessible, as on another host."""
+        """Map another worker's segment; return False if it is not accessible, for example on another host."""
         if offer["pid"] == os.getpid():
             return False  # within a process, messages contain references to arrays
         path, target = Path(f"/proc/{offer['pid']}/fd/{offer['descriptor']}"), Path(f"/memfd:{offer['name']} (deleted)")

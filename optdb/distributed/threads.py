@@ -24,7 +24,7 @@ from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup"]
 
-#: The maximum number of pieces in which summands are sent, all but the last while the device computes.
+#: The maximum number of pieces in which summands are sent. All but the last piece are sent while the device computes.
 BUCKETS = 8
 #: The maximum number of pending steps: one runs, and the next step's commands are enqueued meanwhile.
 MOST_PENDING = 2
@@ -64,7 +64,7 @@ class ThreadGroup:
         #: The names of workers in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all devices lend or none. Vectors in the host's memory are added up on the host.
+        # Either all devices lend their summands or none do. Vectors in the host's memory are added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -74,7 +74,7 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: Maps rank to the error of launching the next step early, or to whether that step was launched.
+        #: Maps each rank to the error raised by launching the next step early, or to whether that step was launched.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
@@ -102,9 +102,9 @@ class ThreadGroup:
     def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> PendingStep:
         """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
-        `divide` takes the number of workers and returns their parts. With `keep`, they may change when this method
-        returns, otherwise when the step has ended.
-        Raise `WorkerFailed` if an earlier step failed and the caller has not received its error.
+        `divide` takes the number of workers and returns their parts. With `keep`, the caller may change the parts once
+        this method returns, otherwise once the step has ended. Raise `WorkerFailed` if an earlier step failed and the
+        caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -124,7 +124,7 @@ class ThreadGroup:
         given = parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
         if keep or previous is not None:
-            # The devices may still run the previous step, so stage the new parts.
+            # The devices may still be running the previous step, so stage the new parts.
             parts = [replica.stage(part) for replica, part in zip(self._replicas, given, strict=True)]
         if keep:
             parts = kept(parts, given)
@@ -186,7 +186,7 @@ class ThreadGroup:
 
         try:
             if unfinished is not None:
-                # Notify the caller only after the launch, because its thread acquires the GIL.
+                # Notify the caller only after the launch, because the caller's thread acquires the GIL.
                 exchange.on_launched = lambda: unfinished.set_outcome(rank, outcomes[0])
             replica.launch(step.parts[rank], exchange, begin, ending)
         except BaseException as error:
@@ -354,7 +354,7 @@ class ThreadGroup:
 
 
 class PendingStep:
-    """A step that was passed to the threads after `number` other steps; `attempt` is its number in messages."""
+    """A step that was passed to the threads after `number` other steps; messages identify the step by `attempt`."""
 
     def __init__(
         self,

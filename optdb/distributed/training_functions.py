@@ -68,7 +68,7 @@ class SynchronousTraining:
     carried: list[SharedVariable]
     #: Groups of indices of summands, in the order in which the groups are completed.
     buckets: list[list[int]]
-    #: How often workers wait for each other within `gradients`.
+    #: The number of times that workers wait for each other within `gradients`.
     rounds: int
     #: The indices of the arguments that are not split.
     same: list[int]
@@ -128,8 +128,8 @@ def put_together(
 ) -> list[Any]:
     """Combine the values from all workers into a step's outputs.
 
-    `wholes` are equal on all workers. `parts` are the own values of each worker that has a part of the batch, and
-    `lengths` are the lengths of these parts.
+    `wholes` are the values that are equal on all workers. `parts` contains the own values of each worker that has a
+    part of the batch, and `lengths` contains the lengths of these parts of the batch.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

@@ -1,4 +1,4 @@
-"""Threads for workers, the link between them, and the votes that make all or none commit a step."""
+"""Threads for workers, the link between them, and the votes that make either all workers or none commit a step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from optdb.runtime.scripts import NativeAgreement, Script
 
 __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 
-#: Seconds after which a thread that enqueues commands must release the GIL. Python's default of 5 ms would let a thread
-#: whose device has finished wait that long.
+#: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
+#: whose device has finished could wait that long.
 SWITCH_INTERVAL_S = 1e-5
 #: prctl's option for a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the timed
 #: waits for the GIL end up to 50 us late.
@@ -70,7 +70,7 @@ def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading
 class ThreadLink(Link):
     """Passes references to arrays between threads."""
 
-    #: Not writable, since the sender keeps references to the arrays.
+    #: Received arrays are not writable, because the sender keeps references to them.
     received_is_writable = False
     shares_memory = True
 
@@ -98,7 +98,7 @@ class ThreadLink(Link):
 
 
 class Agreement:
-    """Makes all workers or none commit a step; after the first has agreed, the others must within `timeout` seconds."""
+    """Makes all workers or none commit a step; once one has agreed, the others must agree within `timeout` seconds."""
 
     def __init__(self, count: int, timeout: float) -> None:
         self._votes = _Votes(count) if loop_library() is None else NativeAgreement(count)

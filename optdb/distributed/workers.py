@@ -34,7 +34,7 @@ from optdb.runtime.devices import list_devices
 
 __all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
 
-#: Seconds after which a task ends when its step has finished, so that other tasks can run.
+#: Seconds after which a task ends once its current step has finished, so that other tasks can run.
 TASK_S = 1.0
 #: Seconds for which a task waits for the next step.
 IDLE_S = 0.05
@@ -441,7 +441,7 @@ Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def _answering(handle: Handler) -> Handler:
-    """Return a handler that adds the status to the answer, or describes the error that `handle` raises."""
+    """Return a handler that adds the status to the answer of `handle`, or describes the error that `handle` raises."""
 
     async def answer(**arguments: Any) -> dict[str, Any]:
         try:

@@ -81,7 +81,7 @@ def pytensor_hint(name: str) -> str:
 def missing_theano(name: str, error: ImportError) -> str:
     """Return the message about a public name of optdb that needs Theano, if Theano cannot be imported.
 
-    If PyTensor is installed, its equivalent comes first.
+    If PyTensor is installed, the message begins with PyTensor's equivalent.
     """
     parts = [str(error), pytensor_hint(name)]
     if name in FOR_PYTENSOR and ("pytensor" in sys.modules or importlib.util.find_spec("pytensor") is not None):

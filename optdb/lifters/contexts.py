@@ -20,7 +20,8 @@ class Contexts:
     make : callable
         Creates a context from the device registered under a name.
     fill : callable, optional
-        Registers the names in the user's flags. Called before the first lookup, and before the first one after `clear`.
+        Registers the names in the user's flags. Called before the first lookup, and before the first lookup after each
+        `clear`.
     hint : str
         An example of a setting that names a device, to show in error messages.
     """

@@ -52,7 +52,7 @@ class Explanation(ReportTables):
     c_code : Tier or None
         The progress of the C code, if the function is compiled in tiers.
     notes : tuple of (str, str)
-        Pairs of a device and a note on a setting without effect on it.
+        Pairs of a device and a note on a setting that has no effect on the device.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Explanation(ReportTables):
         rows: list[tuple[object, ...]] = [*sorted(self.places.items())]
         rows += [(f"transfer: {op}", count, *self._moved(_kind(op))) for op, count in sorted(self.transfers.items())]
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
-        # Traffic without a transfer op has a description instead of a class name.
+        # Traffic that no transfer op causes is recorded under a description instead of a class name.
         rows += [(kind if " " in kind else f"within {kind}", "", *self._moved(kind)) for kind in sorted(inside)]
         return new_table(f"{self.name}: where its ops run", ("place",), numbers, rows)
 

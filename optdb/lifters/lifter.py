@@ -1,7 +1,7 @@
 """Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op by device ops.
 
-`GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano, which
-lifts single nodes between transfers, and is slower.
+`GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano; as such,
+it lifts single nodes between transfers, and is slower.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers if an input comes from a device, or if all its users are on one."""
+        """Lift one node between transfers if an input comes from a device or all users are on a device."""
         placement = _neighbourhood(node)
         if placement is None:
             return False

@@ -13,7 +13,8 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.placement import NO_INPUT, PARTITION, Placement, is_constant
 
-#: Larger partitions stay on the device, since the transfers at the boundary do not measure their cost.
+#: Larger partitions stay on the device, since the transfers at the boundary are not a measure of a large partition's
+#: cost.
 MAX_PARTITION_NODES = 32
 
 

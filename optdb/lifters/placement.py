@@ -204,7 +204,7 @@ class Placement:
             self._settle(node, wanted)
 
     def _wanted_in(self, node: Apply) -> Any:
-        """Return the context in which all users expect a node's outputs; `_HOST` if there is none."""
+        """Return the context in which all users expect a node's outputs; `_HOST` if there is no such context."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
             return _HOST  # device ops also take sizes and indexes on the host

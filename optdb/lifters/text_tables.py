@@ -28,7 +28,7 @@ def new_table(
 ) -> Table:
     """Return a table of `texts` columns and `numbers` columns; missing cells are empty.
 
-    Rows after the first `most` rows are omitted, and a last row counts them.
+    Rows after the first `most` rows are omitted, and a final row gives their number.
     """
     table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:

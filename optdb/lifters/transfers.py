@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the result of the transfer `key` (variable, destination) in this lift; make it if there is none."""
+    """Return the result of the transfer `key` (variable, destination) in this lift; call `make` if there is none."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()

@@ -40,7 +40,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays, lifted where the device needs the arrays; `RandomFunction` only gets a reason in reports.
+#: Ops that create arrays. They are lifted where the device needs the arrays, except `RandomFunction`, for which reports
+#: only give a reason.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.
@@ -71,7 +72,7 @@ def is_matrix_work(op: PureOp) -> bool:
 
 
 def is_host_input(op: PureOp, i: int) -> bool:
-    """Tell whether an op, lifted or not, takes its input `i` on the host."""
+    """Return whether an op, lifted or not, takes its input `i` on the host."""
     counterpart = counterpart_of(type(op))
     if counterpart is not None:
         return i not in counterpart.device_slots(i + 1)

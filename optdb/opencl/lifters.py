@@ -61,7 +61,7 @@ def lift_dimshuffle(op: host.DimShuffle, context_name: str | None, inputs: Input
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op that returns its input, or the input's shape, wherever the input is."""
+    """Apply a host op, which returns its input or the input's shape, to the input on the device."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
@@ -117,7 +117,7 @@ def lift_contiguous(op: PureOp, context_name: str | None, inputs: Inputs, output
 
 @lifts([host.RepeatOp], 60)
 def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the repetition of elements: the host computes indices, and the device takes the elements there."""
+    """Lift the repetition of elements: the host computes indices, and the device takes elements by index."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:
@@ -190,14 +190,14 @@ def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, o
     """Lift nothing; registered so that reports say why random numbers from NumPy's generator stay on the host."""
 
 
-#: Maps the ``id`` of a scalar op to the device op; not keyed by the scalar op, since equal scalar ops may differ.
+#: Maps the ``id`` of a scalar op to the device op. Scalar ops cannot be the keys, since equal scalar ops may differ.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     """Return the device op for a scalar op. It is always the same object, so it is fast to compare and hash."""
     op = _ops.get(id(scalar_op))
-    # The op may hold another, equal scalar op because of the op cache, or the id may have been reused.
+    # Because of the op cache, the op may hold a different scalar op that is equal, or the id may have been reused.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op

@@ -60,7 +60,7 @@ def cast_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs
 
 
 def array_dtypes(op: PureOp, inputs: Inputs) -> list[str]:
-    """Return the distinct dtypes, in order, of the inputs that the op's counterpart takes on the device."""
+    """Return the distinct dtypes, sorted by name, of the inputs that the op's counterpart takes on the device."""
     device_slots = counterpart_class(op).device_slots(len(inputs))
     return sorted({inputs[i].type.dtype for i in device_slots})
 

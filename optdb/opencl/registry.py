@@ -30,7 +30,7 @@ contexts = Contexts(Context, fill=_fill)
 
 
 def get_context(name: Hashable = None) -> Context:
-    """Return the context with a name; the default context for None.
+    """Return the context with the given name; the default context if the name is None.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Translation of Theano's scalar ops, and of graphs of scalar ops, into programs of named scalar ops.
 
-An op's name is the name of its class in ``optdb.host.api.scalars``. A user's op whose class happens to have the same
-name is not translated to it.
+An op's name is the name of its class in ``optdb.host.api.scalars``. A user's op is not translated, even if its class
+happens to have such a name.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -
 
 
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the attributes that tell ops of a class apart, including some that the host's equality ignores."""
+    """Return the attributes that distinguish ops of a class, including some that the host's equality ignores."""
     if isinstance(op, scalars.Composite):
         return ()  # the host compares their C code
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]

@@ -36,10 +36,11 @@ __all__ = [
 
 
 def as_typed(value: HostArray, var: Variable) -> HostArray:
-    """Return a host array in its variable's dtype, since kernels read elements of that type.
+    """Convert a host array to its variable's dtype, because kernels read elements of that dtype.
 
-    Theano does not check op results, or arguments if ``trust_input`` is set. Raises TypeError for another number of
-    dimensions or a dtype of another kind.
+    Theano does not check the results of ops, and it does not check arguments if ``trust_input`` is set. Raises
+    TypeError if the number of dimensions differs from the variable's, or if NumPy's rule 'same_kind' does not allow the
+    cast.
     """
     kind = var.type
     if value.dtype == kind.numpy_dtype and value.ndim == kind.ndim:
@@ -72,7 +73,7 @@ class TransferOp(Op):
 
 
 class _ToDevice(TransferOp):
-    """A transfer to a named context, by default to the default context."""
+    """A transfer to a named context, or to the default context if no name is given."""
 
     __props__ = ("context_name",)
 
@@ -90,7 +91,7 @@ class _ToDevice(TransferOp):
 
 
 class OpenCLFromHost(_ToDevice):
-    """Move an array to a named context, by default to the default context."""
+    """Move an array to a named context, or to the default context if no name is given."""
 
     repeatable = True
 
@@ -124,7 +125,7 @@ class HostFromOpenCL(TransferOp):
 
 
 class OpenCLToOpenCL(_ToDevice):
-    """Move an array from one device to another through the host; the parameter is the same as for `OpenCLFromHost`."""
+    """Move an array from one device to another through the host; the parameter is that of `OpenCLFromHost`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)
@@ -134,7 +135,7 @@ class OpenCLToOpenCL(_ToDevice):
 
 
 def as_host_variable(x: Variable) -> Variable:
-    """Return a host variable for a device variable; while a graph is lifted, always the same variable."""
+    """Return a host variable for a device variable; while a graph is lifted, the host variable is reused."""
     return transfer_once((x, HostFromOpenCL), lambda: HostFromOpenCL()(x))
 
 
@@ -167,14 +168,14 @@ def _keep_comparison(x: Variable, out: Variable, adapt: Callable[[Any], Any]) ->
 
 
 def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
-    """Return a device variable for a variable on the host or any device, or for a value.
+    """Convert a value, or a variable on the host or on any device, to a device variable.
 
     Parameters
     ----------
     x : object
         A variable, an array on a device or on the host, or an object that the host converts to a variable.
     context_name : str, optional
-        The destination; by default, the default context.
+        The context to move the value to. If it is None, the default context is used.
 
     Returns
     -------
@@ -197,7 +198,7 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
 
 
 class MixedContexts(ValueError):
-    """An op's inputs belong to more than one context."""
+    """Raised if an op's inputs belong to more than one context."""
 
 
 def infer_context_name(*variables: Variable) -> Hashable:

@@ -1,7 +1,8 @@
 """The type of arrays on an OpenCL device.
 
-A value is a ``pyopencl.array.Array`` on the queue of the type's context, in any layout. The host's own array type
-decides which casts from NumPy arrays and numbers are allowed. The type stores only the context's name, for pickling.
+A value is a ``pyopencl.array.Array`` that uses the queue of the type's context and may have any layout. The host's own
+array type decides which casts from NumPy arrays and numbers are allowed. The type stores only the context's name, for
+pickling.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from optdb.runtime.sizes import as_int
 
 
 class UnsupportedDtype(TypeError):
-    """A device does not support arrays of a dtype, or cannot compute with them."""
+    """Raised if a device does not support arrays of a dtype, or cannot compute with them."""
 
 
 #: Maps constructor arguments to types, which are cached for the lifetime of their context.
@@ -44,7 +45,7 @@ _local = threading.local()
 
 @contextmanager
 def without_zeros() -> Iterator[None]:
-    """Leave arrays of zeros uninitialized within the block, which runs a Scan; a Scan writes all elements itself."""
+    """Leave arrays of zeros uninitialized in a block that runs a Scan, because the Scan writes all elements."""
     outer = getattr(_local, "skips_zeros", False)
     _local.skips_zeros = True
     try:
@@ -54,7 +55,7 @@ def without_zeros() -> Iterator[None]:
 
 
 class OpenCLArrayType(Type):
-    """The type of arrays on an OpenCL device, in a named context; by default, in the default context.
+    """The type of arrays in a named OpenCL context, or in the default context if no name is given.
 
     Raises ContextNotDefined if there is no such context, and UnsupportedDtype if the device does not support the dtype.
     """
@@ -109,15 +110,15 @@ class OpenCLArrayType(Type):
     def filter(self, data: Any, strict: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
         """Return a value of this type for an array on a device, a NumPy array, or an object that NumPy converts to one.
 
-        `strict` accepts only a value of this type. `allow_downcast` tells whether precision may be lost; None allows it
-        for Python floats only. Raises TypeError if the value may not be converted.
+        If `strict` is set, only a value of this type is accepted. `allow_downcast` controls whether the conversion may
+        lose precision; None allows this only for Python floats. Raises TypeError if the conversion is not allowed.
         """
         if not isinstance(data, arrays.Array):
             if strict:
                 raise TypeError(f"{self} expected an array on the device, got {type(data).__name__}")
             return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
         context = self.context
-        # Fast path, since each call of a function calls this method for each of its updates.
+        # Fast path: this method runs for each update in each function call.
         if type(data) is arrays.DeviceArray and data.queue is context.queue and data.dtype is self.numpy_dtype:
             self._check_shape(data.shape)
             return data
@@ -162,7 +163,7 @@ class OpenCLArrayType(Type):
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
         """Convert another variable, or a value, to a variable of this type, moving it to this type's context.
 
-        Raises TypeError if the variable or value has another dtype or another number of dimensions.
+        Raises TypeError if the dtype or the number of dimensions differs.
         """
         if not isinstance(other, Variable):
             other = self.make_constant(other)
@@ -178,7 +179,7 @@ class OpenCLArrayType(Type):
         raise TypeError(f"{other}, of type {other.type}, is not compatible with {self}; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
-        """Return `var` as a variable of this type if that only makes fewer axes broadcastable; None otherwise."""
+        """Convert `var` to this type if that only makes some axes non-broadcastable; return None otherwise."""
         other = var.type
         if (
             type(self) is not type(other)
@@ -193,7 +194,7 @@ class OpenCLArrayType(Type):
 
     @staticmethod
     def values_eq(a: Any, b: Any, force_same_dtype: bool = True) -> bool:
-        """Tell whether two values are equal; NaN is considered equal to NaN."""
+        """Return whether two values are equal; NaN is considered equal to NaN."""
         if a.shape != b.shape or (force_same_dtype and a.dtype != b.dtype):
             return False
         on_host_a, on_host_b = arrays.to_host(a), arrays.to_host(b)
@@ -202,14 +203,14 @@ class OpenCLArrayType(Type):
 
     @staticmethod
     def values_eq_approx(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
-        """Tell whether two values are equal within the host's tolerances; see TensorType."""
+        """Return whether two values are equal within the host's tolerances; see TensorType."""
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
         return bool(TensorType.values_eq_approx(arrays.to_host(a), arrays.to_host(b), *args, **kwargs))
 
     @staticmethod
     def may_share_memory(a: Any, b: Any) -> bool:
-        """Tell whether changing one value may change the other."""
+        """Return whether changing one value may change the other."""
         if not isinstance(a, arrays.Array) or not isinstance(b, arrays.Array):
             return False
         return arrays.may_share_memory(a, b)

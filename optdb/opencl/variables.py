@@ -1,7 +1,7 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
-A host op applied to one of them first transfers its value from the device, until a lifter replaces the host op with a
-device op. ``theano.shared(value, target='dev0')`` creates a shared variable on a device.
+If a host op is applied to a device variable, the value is first transferred to the host, until a lifter replaces the
+host op with a device op. ``theano.shared(value, target='dev0')`` creates a shared variable on a device.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
     """A shared variable whose value stays on a device."""
 
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
-        """Return the value on the host, or the device array if `return_internal_type`.
+        """Return the value on the host, or the device array if `return_internal_type` is set.
 
         With `borrow`, the device array is returned without a copy. Host arrays are always copies.
         """
@@ -100,7 +100,7 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
             return
-        # Apply the host's checks: `strict` requires the exact dtype, but not a device array.
+        # Apply the host's checks: `strict` requires the exact dtype, but does not require a device array.
         value = self.type.host_type.filter(new_value, self.container.strict, self.container.allow_downcast)
         self.container.value = arrays.from_host(self.type.context, value, self.container.value)
 
@@ -129,8 +129,8 @@ def opencl_shared(
     """Create a shared variable on a device; Theano calls this for ``theano.shared``.
 
     The value is an array on a device or on the host, or a number. `target` names a context; None selects the default
-    context. If there is no target, arrays are placed in the default context if the flag optdb.device sets one and the
-    device supports them; numbers stay on the host. `borrow` tells whether an array on the device may be used without a
+    context. Without a target, numbers stay on the host, and arrays are placed in the default context if the flag
+    optdb.device sets one and its device supports them. `borrow` allows an array on the device to be used without a
     copy. Raises TypeError if the value does not belong on this device, so that Theano tries other constructors;
     ContextNotDefined if there is no such context; and ValueError if the context does not support the value.
     """

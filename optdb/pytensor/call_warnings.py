@@ -32,7 +32,7 @@ class HostNodesWarning(UserWarning):
 
 
 class HostNote:
-    """Times some calls of a function, and warns if nodes on the host take a large share."""
+    """Times some calls to a function, and warns if nodes on the host take a large share."""
 
     def __init__(self, function: TracedFunction, host: HostNodes) -> None:
         self._function = function
@@ -73,7 +73,7 @@ class HostNote:
 #: The number of untimed first calls, after which small launches are merged.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
-#: A shorter call, in seconds, mostly consists of Python code, launches and waiting on any device.
+#: On any device, calls shorter than this many seconds mostly consist of Python code, launches and waiting.
 SMALL_CALL_S = 8e-5
 
 
@@ -82,7 +82,7 @@ class TooSmallWarning(UserWarning):
 
 
 def _mark() -> Path:
-    """Return the path of a file that exists once a process of this program has warned."""
+    """Return the path of a file that exists if any process of this program has issued the warning."""
     key = bytes(multiprocessing.current_process().authkey)
     return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
 
@@ -103,7 +103,7 @@ def _forget() -> None:
 
 
 class SizeNote:
-    """Times some calls of a function, and warns if they are short."""
+    """Times some calls to a function, and warns if they are short."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

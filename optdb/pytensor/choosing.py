@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between both sides. One of these calls runs on the device and with the
-default linker, and the two results must agree. All other calls run on one side, and shared variables and random
-generators always advance once per call.
+For new input shapes, the first calls alternate between two sides: the device and the default linker. One of these calls
+runs on both sides, and the two results must agree. Every other call runs on one side, and each call advances shared
+variables and random generators exactly once.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
 _VERSION = "choice 3"
-#: The digest of a larger constant covers only its dtype and shape.
+#: The digest of a constant with more elements covers only its dtype and shape.
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
 #: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device is slower by `_CLEAR_RATIO`.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
-#: The device is chosen if its time is less than this fraction of the default's.
+#: The device is chosen if its time is less than this fraction of the default linker's time.
 _WORTHWHILE = 0.95
-#: The maximum number of trials. Later shapes use the default, because each trial compiles for the device again.
+#: The maximum number of trials. Later shapes use the default linker, because each trial compiles for the device again.
 _MOST_CHOICES = 8
 #: The largest accepted difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
 
-#: A function that runs a call on the inputs in cells, stores next values in the cells, and returns the outputs.
+#: A function that runs a call with the inputs in cells, stores the next values in the cells, and returns the outputs.
 CellFunction = Callable[[Sequence[Cell]], Any]
 
 
@@ -83,10 +83,11 @@ class SideChoice:
 
 
 class Trial:
-    """Alternates calls with certain shapes between both sides until one side is chosen.
+    """Alternates calls with certain shapes between the two sides until one side is chosen.
 
-    `run` returns a side's function. `overwritable` lists the positions of the inputs that the default may overwrite.
-    `updates` maps an output's number to the position of the input that the output updates.
+    `run` takes a side and returns the function that runs calls on it. `overwritable` lists the positions of the inputs
+    that the default linker may overwrite. `updates` maps an output's number to the position of the input that the
+    output updates.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Trial:
         return results
 
     def _first(self, cells: Sequence[Cell]) -> Any:
-        """Run a call with the default; if the default cannot compile the graph, run it on the device."""
+        """Run a call with the default linker; if that cannot compile the graph, run the call on the device."""
         kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
@@ -130,7 +131,7 @@ class Trial:
             return self._without_default(cells, error)
 
     def _without_default(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Choose the device, because the default cannot compile the graph."""
+        """Choose the device, because the default linker cannot compile the graph."""
         try:
             results = self._run(DEVICE)(cells)
         except Exception:
@@ -139,20 +140,20 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on the device, which does not overwrite the inputs; if the device fails, use the default."""
+        """Run a call on the device without overwriting the inputs; if the device fails, use the default linker."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
             return self._without_device(cells, error)
 
     def _without_device(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Choose the default, because the device failed."""
+        """Choose the default linker, because the device failed."""
         results = self._run(DEFAULT)(cells)
         self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
         return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on both sides, compare the outputs, and store the default's next values."""
+        """Run a call on both sides, compare the outputs, and store the next values from the default linker."""
         updated = self._updates.values()
         apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
         try:
@@ -174,7 +175,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """Choose the default once it is clearly faster, or the device if its median and minimum times are lower."""
+        """Choose the default linker once it is clearly faster, or the device if its minimum and median are lower."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):
@@ -261,7 +262,7 @@ class ChoosingFunction:
             return results
 
     def _known(self, shapes: Any) -> SideChoice | None:
-        """Return a choice that needs no trial, or None."""
+        """Return the choice if no trial is needed, else None."""
         if shapes in self._trials:
             return None
         if len(self.choices) >= _MOST_CHOICES:
@@ -292,7 +293,7 @@ class ChoosingFunction:
             warn_unwritable("choices of mode OPENCL_AUTO", tuning.path_of(key).parent, error, "measures again")
 
     def _key(self, shapes: Any) -> dict[str, Any]:
-        """Return the key of a stored choice, with everything that it depends on."""
+        """Return the key of a stored choice, which contains everything that the choice depends on."""
         return {
             **tuning.key_of(self._context().device, "linker of PyTensor", "", _VERSION),
             "graph": self._digest,

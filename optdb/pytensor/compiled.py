@@ -1,4 +1,4 @@
-"""Operations on functions of mode OPENCL: reports, repeated and asynchronous calls, and evaluation at many points."""
+"""Operations on functions in mode OPENCL: reports, repeated and asynchronous calls, and evaluation at many points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optdb.runtime.timing import CommandRange
 
 
 def device_function(function: Any) -> OpenCLFunction:
-    """Return the object that runs a function on its device; raise TypeError for a function of another mode."""
+    """Return the object that runs a function on its device; raise TypeError if it was compiled in another mode."""
     compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not isinstance(compiled, OpenCLFunction):
         raise TypeError(f"{function!r} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
@@ -44,7 +44,7 @@ def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int) -> 
     Raises
     ------
     TypeError
-        If the number of values differs, or a value cannot be an argument.
+        If the number of values differs from the number of inputs, or a value is not valid for its input.
     """
     if len(values) != len(inputs):
         names = ", ".join(str(given.variable) for given in inputs)
@@ -78,13 +78,13 @@ def explain(function: Any) -> str:
     Parameters
     ----------
     function : Function
-        A function of PyTensor in mode OPENCL or OPENCL_AUTO that has been called. In mode OPENCL_AUTO, the report
-        begins with the choice for the shapes of its calls.
+        A PyTensor function in mode OPENCL or OPENCL_AUTO that has been called. In mode OPENCL_AUTO, the report begins
+        with the sides chosen for the shapes of the function's calls.
 
     Raises
     ------
     TypeError
-        If the function is of another mode.
+        If the function was compiled in another mode.
     """
     compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not isinstance(compiled, ChoosingFunction):
@@ -166,7 +166,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     Returns
     -------
     Future
-        ``wait()`` returns the results. Host arrays among them have no values before that.
+        ``wait()`` returns the results. Until then, host arrays in the results have no values.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     Raises
     ------
     TypeError
-        If `f` is of another mode or has updates, or if arguments have wrong types.
+        If `f` was compiled in another mode or has updates, or if arguments have wrong types.
     ValueError
         If arguments have different numbers of points.
     """

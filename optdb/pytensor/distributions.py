@@ -1,6 +1,7 @@
 """Formulas of random variables, which compute each element from one uniform random number.
 
-PyTensor uses the same formulas for the distributions in `FORMULAS`, and rejection for `OTHER_FORMULAS`.
+PyTensor uses the same formulas for the distributions in `FORMULAS`, and rejection sampling for those in
+`OTHER_FORMULAS`.
 
 References
 ----------
@@ -25,8 +26,8 @@ from optdb.numpy_types import HostArray
 
 #: Random integers are computed from 52-bit random numbers.
 _LARGEST_RANGE = 2.0**52
-#: Quotients of polynomials for the normal quantile: one for u near 0.5, and one for other u. AS 241 has a third
-#: quotient for u below 1e-11, where the second one is still accurate to 5e-13.
+#: Quotients of polynomials for the normal quantile: one for u near 0.5, and one for all other u. AS 241 has a third
+#: quotient for u below 1e-11, where the second quotient is still accurate to 5e-13.
 _CENTRAL = (
     (
         *(3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4),
@@ -93,9 +94,9 @@ _exp, _floor, _log, _log1p, _sqrt, _tan = map(_function, ("Exp", "Floor", "Log",
 class Formula:
     """A distribution's formula, which maps uniform random numbers and parameters to draws."""
 
-    #: Takes a uniform random number for each element, and the parameters. Returns the draws; all are terms.
+    #: Takes a uniform random number for each element and the parameters, and returns the draws, all as terms.
     draw: Callable[..., Term]
-    #: Takes parameters as arrays, and returns an array that says which are valid.
+    #: Takes the parameters as arrays, and returns an array that is true where they are valid.
     is_valid: Callable[..., HostArray]
     #: Whether PyTensor's default linker raises an error if parameters are not valid.
     is_checked: bool = False
@@ -123,7 +124,7 @@ def normal_quantile(u: Term) -> Term:
 
 
 def _polynomial(x: Term, coefficients: Sequence[float]) -> Term:
-    """Return the polynomial with the given coefficients, the constant first."""
+    """Return the polynomial whose coefficients are given in ascending order, from the constant term."""
     result = x * coefficients[-1] + coefficients[-2]
     for coefficient in coefficients[-3::-1]:
         result = result * x + coefficient
@@ -135,7 +136,7 @@ def _has_scale(*parameters: HostArray) -> HostArray:
 
 
 #: The distributions for which PyTensor uses the same formula, with one uniform number for each element. For laplace and
-#: logistic, PyTensor replaces the number 0. For bernoulli, it uses this formula only with numba.
+#: logistic, PyTensor replaces a uniform number of 0. For bernoulli, PyTensor uses this formula only with numba.
 FORMULAS: dict[Any, Formula] = {
     basic.UniformRV: Formula(
         lambda u, low, high: low + (high - low) * u, lambda low, high: np.isfinite(high - low) & (high >= low)

@@ -32,7 +32,7 @@ _NAMES = {
     "ScalarMaximum": "Maximum",
     "ScalarMinimum": "Minimum",
 }
-#: The modules whose classes are identified by name; a user's op may have the same name.
+#: Only classes in these modules are identified by name, because a user's op may have the same name.
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
@@ -68,7 +68,7 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> ScalarProgram:
 
 
 def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> ScalarProgram:
-    """Return log(1 - exp(x)), with the formula that is accurate for x."""
+    """Return log(1 - exp(x)), computed by whichever of two formulas is accurate for x."""
     builder = ProgramBuilder(dtypes)
     x: Slot = 0
     if dtypes[0] != dtype:

@@ -29,19 +29,21 @@ def export(
 ) -> list[Report]:
     """Write functions and their shared variables to a file, which `optdb.load` runs without PyTensor.
 
-    The file supports arguments with the shapes of the examples. Its shared variables start with their current values.
+    The file supports arguments with the shapes of the examples. Shared variables in the file start with their current
+    values.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function or mapping
-        A function compiled in mode OPENCL, or several by name. Calling the loaded file calls the first.
+        A function compiled in mode OPENCL, or a mapping of names to functions. Calling the loaded file calls
+        the first function.
     path : str or Path
         The file to write; an existing file is replaced.
     examples : sequence or mapping, optional
         Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
-        their names to calls. Only the shapes matter; by default, those of the latest calls.
+        their names to calls. Only the shapes matter; by default, the shapes of the latest calls are used.
     device_kinds : sequence of str
-        Kinds of devices to export for: 'cpu' for processors, 'gpu' for all others.
+        Kinds of devices to export for: 'cpu' for processors, 'gpu' for all other devices.
 
     Returns
     -------

@@ -35,9 +35,10 @@ def linkers() -> Iterator[str]:
 
 
 class HostGroup:
-    """Host nodes in topological order, which are compiled as one function at the first call.
+    """Host nodes in topological order, which are compiled as one function on the first call.
 
-    `outputs` are results of the graph or inputs of other nodes. `left` are the nodes that need the host.
+    `outputs` are the variables that are results of the graph or inputs of other nodes. `left` contains the nodes in the
+    group that need the host.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class HostNodes:
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
     def apart(self) -> HostNodes:
-        """Return an object for an inner graph, without groups and reasons."""
+        """Return a new object for an inner graph, without groups or reasons."""
         return HostNodes(self._source)
 
     @property
@@ -151,8 +152,8 @@ class HostNodes:
     ) -> HostGroup:
         """Return the next nodes to run on the host: host nodes that do not depend on waiting device nodes.
 
-        If all waiting host nodes and the device nodes that they depend on are small, return all of these. The waiting
-        nodes are in topological order; each is a host node or depends on one.
+        If all waiting host nodes and the device nodes that they depend on are small, return all of them instead. The
+        waiting nodes are in topological order; each is a host node or depends on one.
         """
         nodes = self._ready(waiting)
         between = self._with_needed(waiting)
@@ -191,7 +192,7 @@ class HostNodes:
 
 
 def _undescribed_reason(op: Any) -> str | None:
-    """Return why the device does not support an op; None if it supports at least some nodes with it."""
+    """Return why the device does not support an op; None if it supports at least some uses of the op."""
     if described.dispatch(type(op)) is described.dispatch(object):
         return f"{type(op).__name__} is not supported on the device"
     if isinstance(op, Blockwise) and batched.dispatch(type(op.core_op)) is batched.dispatch(object):

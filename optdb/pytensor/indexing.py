@@ -24,7 +24,7 @@ from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Strip
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
 
-#: If the indices select at least one in this many elements, a scatter is a lookup for each element.
+#: If the indices select at least one in this many elements, a scatter becomes a lookup for each element.
 _MOST_UNNAMED = 8
 
 
@@ -41,7 +41,7 @@ def _stripe(entry: slice, length: int, trace: GraphTrace) -> Stripe:
 
 
 def _entries(entries: Sequence[Any], x: Tensor, trace: GraphTrace) -> list[slice | Tensor]:
-    """Return the index of each axis of `x`, a slice or an integer tensor; a mask becomes its positions."""
+    """Return a slice or an integer tensor for each axis of `x`; masks are converted to positions."""
     found: list[slice | Tensor] = []
     for entry in entries:
         if isinstance(entry, slice):
@@ -59,15 +59,15 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[
     if mask.shape != tuple(lengths[: mask.ndim]):
         raise IndexError(f"a mask of shape {mask.shape} does not match axes of lengths {tuple(lengths)}")
     for number, positions in enumerate(np.nonzero(mask.value)):
-        # Negative keys for the axes of a mask cannot collide with lengths.
+        # The keys for the axes of a mask are negative, so that they cannot collide with lengths.
         trace.indices.setdefault((mask, -1 - number), Constant(positions))
     return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 
 
 def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
-    """Return an index without negative elements; each call checks that they are less than `length`."""
+    """Return an index without negative elements; each call checks that all elements are in bounds."""
     if isinstance(index, Constant):
-        # int64, because the dtype of a constant may not hold lengths.
+        # Use int64, because lengths may not fit into the dtype of the constant.
         value = index.value.astype("int64")
         if value.size and (value.min() < -length or value.max() >= length):
             wrong = value[(value < -length) | (value >= length)].flat[0]
@@ -159,7 +159,8 @@ class Region:
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
         """Return, for each element of `x`, whether it is selected, and the number of the last index that selects it.
 
-        Return None if the indices are unknown or select few elements, or if a sum needs several indices for an element.
+        Return None if the indices are unknown or select few elements, or if several indices of a sum select one
+        element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())

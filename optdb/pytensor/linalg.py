@@ -44,7 +44,7 @@ def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: Gr
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of two matrices with the same dtype; raise ValueError if their shapes do not fit."""
+    """Return the product of two matrices with the same dtype; raise ValueError if their shapes do not match."""
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"matrices of shapes {a.shape} and {b.shape} cannot be multiplied")
     rows, inner, columns = *a.shape, b.shape[1]
@@ -132,7 +132,7 @@ def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value],
 
 
 def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
-    """Return solutions, with NaN for matrices with a zero on the diagonal, as LAPACK's callers do."""
+    """Return the solutions, or NaN for each matrix with a zero on its diagonal, as callers of LAPACK do."""
     last = a.ndim - 2
     coordinates = [Coordinate(0, ((axis, 1),)) for axis in range(last)] + [Coordinate(0, ((last, 1),))] * 2
     diagonal = view(a, (*a.shape[:-2], a.shape[-1]), coordinates)

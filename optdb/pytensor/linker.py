@@ -37,7 +37,7 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 from optdb.runtime.devices import request_in_caller
 
-#: The values of the option `random`, for the random variables that PyTensor draws by rejection.
+#: The values of the option `random`, which concerns the random variables that PyTensor draws by rejection.
 _RANDOM = ("exact", "device")
 #: Rewrites for C or numba, which overwrite inputs, choose a BLAS, or fuse loops.
 _EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
@@ -54,9 +54,10 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
     Parameters
     ----------
     device : str, optional
-        Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
+        Name of the device, as listed by `python -m optdb devices`; by default, the device that is likely to be the
+        fastest.
     random : str
-        'exact', or 'device': see :func:`optdb.pytensor.opencl_mode`.
+        Either 'exact' or 'device'; see :func:`optdb.pytensor.opencl_mode`.
     """
 
     required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc", KEEP_SOURCE)
@@ -97,7 +98,7 @@ class Computation(Protocol):
     """The interface for executing a function's calls."""
 
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
-        """Compute from the inputs in `cells`, store next values there, and return the outputs.
+        """Run the computation on the inputs in `cells`, store the next values there, and return the outputs.
 
         The outputs of updates are placeholders.
         """
@@ -166,7 +167,7 @@ class OpenCLFunction:
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that no other thread overwrites: copies, except for updated inputs."""
+        """Return cells that no other thread overwrites; all are copies, except the cells of updated inputs."""
         taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
         for position, dtype in self._arrays:
             value = taken[position][0]

@@ -55,8 +55,8 @@ class _ScanLoop:
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array and the row written in the first step; None for arrays that only hold
-        #: results.
+        #: For each result of a step, the array that it is written to, and the row for the first step; None if the array
+        #: only holds results.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
@@ -116,7 +116,7 @@ class _ScanLoop:
             self._rows += [StepRow(carried, first + tap) for tap in taps]
             self._targets += [(carried, first + tap) for tap in written]
             return
-        # Steps read each row before they write it, so they read the rows of `x` itself.
+        # Rows that steps read before they write them are read from `x` itself.
         target = first + written[0]
         unwritten = [(0, target), (target + self._steps, count)]
         initial = [(start, rows_of(x, start, stop - start)) for start, stop in unwritten if start < stop]
@@ -140,7 +140,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state of which only the last value is needed: each step reads one of two rows and writes the other."""
+        """Add a state whose last value alone is needed: each step reads one of two rows and writes the other row."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))

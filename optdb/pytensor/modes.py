@@ -45,12 +45,13 @@ def opencl_mode(device: str | None = None, auto: bool = False, random: str = "ex
     Parameters
     ----------
     device : str, optional
-        Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
+        Name of the device, as listed by `python -m optdb devices`; by default, the device that is likely to be the
+        fastest.
     auto : bool
         Whether functions use PyTensor's default linker if that is faster, as in mode 'OPENCL_AUTO'.
     random : str
         'exact': random variables have the same values as in PyTensor; some, such as normal variables, are drawn on the
-        host. 'device': the device draws other values for these distributions, from the same generators.
+        host. 'device': the device draws different values for these distributions, from the same generators.
 
     Raises
     ------

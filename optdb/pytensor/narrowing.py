@@ -26,7 +26,7 @@ def _is_double(variable: Variable) -> bool:
 
 
 def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
-    """Return a graph with the same inputs and float32 instead of float64 wherever nodes allow it.
+    """Return a graph with the same inputs that uses float32 instead of float64 wherever nodes allow it.
 
     If an input is float64, raise DtypeNotOnDevice with `reason`, which says why the device has no float64.
     """
@@ -38,7 +38,7 @@ def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
 
 
 def _narrowed(inputs: Sequence[Variable], outputs: Sequence[Variable], given: Sequence[Variable]) -> list[Variable]:
-    """Return the outputs for given variables instead of the inputs."""
+    """Return the narrowed outputs, computed from the given variables instead of the inputs."""
     known = dict(zip(inputs, given, strict=True))
 
     def value(variable: Variable) -> Variable:

@@ -36,7 +36,7 @@ def install(linker_class: type) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Calls a function with a module as soon as the module is imported."""
+    """Passes a module to a function as soon as the module is imported."""
 
     def __init__(self, functions: dict[str, Callable[[ModuleType], None]]) -> None:
         self._functions = functions

@@ -1,8 +1,8 @@
 """Random variables: draws from generators with PyTensor's own state.
 
 In each call, a host step advances a generator and sends its previous state to the device, which draws numbers from the
-same stream. If a distribution consumes a varying number of random numbers, the host draws, unless the mode allows other
-values.
+same stream. If a distribution consumes a varying number of random numbers, the host draws its values, unless the mode
+allows different values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_OUTCOMES = 1000
 
 
 class GeneratorStep:
-    """Advances a PCG64 generator by some steps. Returns the new generator, and the state before the steps."""
+    """Advances a PCG64 generator by a number of steps. Returns the new generator, and the state before the steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

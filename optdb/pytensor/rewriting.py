@@ -35,7 +35,7 @@ from optdb.topo.rules import Rule, RuleTable
 
 _log = logging.getLogger("pytensor.graph.rewriting.basic")
 
-#: Smaller graphs are rewritten by PyTensor's own equilibriums, which are faster for them.
+#: Smaller graphs are left to PyTensor's own equilibrium rewriters, which are faster for small graphs.
 LEAST_NODES = 300
 #: If sums and products alternate, `local_greedy_distributor` keeps applying to its own results. After `_DISTRIBUTIONS`
 #: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, it visits nodes from inputs to outputs instead.
@@ -50,13 +50,13 @@ class GraphEngine(Engine, Feature):  # type: ignore[misc]
 
 
 class TrackedRules(RuleTable):
-    """The rewrite rules for one pass over one graph, from PyTensor's index by op."""
+    """The rewrite rules for one pass over one graph, looked up in PyTensor's index by op."""
 
     def __init__(self, fgraph: FunctionGraph, tracker: OpToRewriterTracker) -> None:
         super().__init__(())
         self._tracker = tracker
         self._reads = ReadsOfGraph(fgraph)
-        #: How often `local_greedy_distributor` may still be applied in PyTensor's order.
+        #: How many more times `local_greedy_distributor` may be applied in PyTensor's order.
         self.distributions_left = _DISTRIBUTIONS + len(fgraph.apply_nodes) // _NODES_A_DISTRIBUTION
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
@@ -93,7 +93,7 @@ class TrackedRules(RuleTable):
 class EnginePass(EquilibriumPass):
     """One pass in which the engine brings a graph to equilibrium, in rounds of global, node and final rewriters.
 
-    With `start_from`, only these variables and their ancestors are rewritten.
+    If `start_from` is given, only those variables and their ancestors are rewritten.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class EnginePass(EquilibriumPass):
                 return
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-        """Pass a failure to the equilibrium's callback, and report a cycle as an error."""
+        """Pass a failure to the equilibrium rewriter's callback, and report a cycle as an error."""
         callback = self.equilibrium.failure_callback
         if callback is None:
             raise error

@@ -1,7 +1,8 @@
 """Copies PyTensor's shared variables from a device when they are read on the host.
 
 This is installed for devices with their own memory, and before the first asynchronous call. A value is uploaded again
-only if it is another array object, so an array that may have been edited in place is replaced by a view of itself.
+only if its array object has changed, so an array that may have been modified in place is replaced with a view of
+itself.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ def _fetched_value(self: Container) -> Any:
 
 
 def _set_value(set_value: Any, self: Container, value: Any) -> None:
-    """Set the value of a container; if it is the array that the container holds, store a view."""
+    """Set a container's value; if the new value is the array that the container already holds, store a view."""
     before = self.storage[0]
     set_value(self, value)
     _tell_apart(self.storage, before)
 
 
 def _fetching(call: Any) -> Any:
-    """Wrap a function's call, to fetch values that it cannot read on a device and mark updated arrays."""
+    """Wrap a function's call to fetch values that the function cannot read on a device, and to mark updated arrays."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,6 +60,6 @@ def _fetching(call: Any) -> Any:
 
 
 def _tell_apart(cell: list[Any], before: Any) -> None:
-    """Replace an array that may have been overwritten by a view of itself."""
+    """If an array may have been overwritten, replace it with a view of itself."""
     if isinstance(before, np.ndarray) and cell[0] is before:
         cell[0] = before.view()

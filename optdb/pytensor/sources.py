@@ -65,7 +65,7 @@ def source_of(fgraph: Any) -> Source:
 
 
 def mode_of_linker(linker: str | None, source: Source) -> Mode:
-    """Return a mode with the user's rewrites and a given linker, by default PyTensor's."""
+    """Return a mode with the user's rewrites and a given linker; None selects PyTensor's default linker."""
     query = Mode(linker, "fast_run" if linker else "default").provided_optimizer
     return Mode(linker, query.including(*source.included).excluding(*source.excluded))
 

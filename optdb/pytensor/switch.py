@@ -15,7 +15,7 @@ TOPO_VARIABLE = "OPTDB_PYTENSOR_TOPO"
 
 
 def enable() -> Switch:
-    """Rewrite PyTensor's graphs with optdb in all modes, from the next compilation on.
+    """Rewrite PyTensor's graphs with optdb in all modes, starting with the next compilation.
 
     Returns
     -------

@@ -20,7 +20,7 @@ from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, is_array
 from optdb.pytensor.host_groups import HostGroup, HostNodes
 
-#: The maximum number of elements of a constant for which nodes are folded during tracing.
+#: Nodes are folded during tracing if all their inputs are constants of at most this many elements.
 _FOLDED_ELEMENTS = 64
 #: The maximum number of elements for which a node takes less time on the host than a round trip to the device.
 _SMALL_ELEMENTS = 4096
@@ -56,7 +56,7 @@ class GraphTrace:
         self.host = host
         #: The variables that host groups have computed.
         self._from_host: set[Variable] = set()
-        #: Whether the host computes the whole function if it computes any part.
+        #: Whether the host computes the whole function if it computes any part of it.
         self._is_for_host = False
         #: Maps constant indices and an axis length to equivalent indices without negative elements, so that gathers and
         #: their gradients share one array of indices.
@@ -246,7 +246,7 @@ _SPREADING = frozenset({"Alloc", "AllocEmpty", "ARange", "Eye"})
 
 
 def folds(node: Apply) -> bool:
-    """Return whether a node has small constant inputs, so that it is folded."""
+    """Return whether a node may be folded if its inputs are small constants."""
     if type(node.op).__name__ in _SPREADING or not all(map(is_array, (*node.inputs, *node.outputs))):
         return False
     return type(node.op).__module__.startswith("pytensor.") and not hasattr(node.op, "inner_inputs")

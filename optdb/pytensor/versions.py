@@ -14,14 +14,14 @@ _LOWEST_PYTHON = (3, 12)
 
 
 def _cure() -> str:
-    """Return the cure in one line; it names this Python, because the command `pip` may belong to another one."""
+    """Return a one-line fix, which names this Python because the command `pip` may belong to a different Python."""
     if sys.version_info < _LOWEST_PYTHON:
         return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
     return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"
 
 
 class UnsupportedPyTensor(ImportError):
-    """Raised if the installed version of PyTensor is not supported; `finding` names it."""
+    """Raised if the installed version of PyTensor is not supported; `finding` states what is installed."""
 
     def __init__(self, finding: str) -> None:
         self.finding, self.cure = finding, _cure()

@@ -60,7 +60,7 @@ class _RoundStruct(ctypes.Structure):
 class MemberTable:
     """The table in which `count` devices of a process share their vectors.
 
-    A round fails if a device has not joined it `timeout` seconds after the first one.
+    A round fails if a device has not joined it `timeout` seconds after the first device joined.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -100,8 +100,8 @@ class Member:
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
         """Begin an attempt at a step; its number is higher than those of earlier attempts.
 
-        The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; it is
-        equal on all devices.
+        The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; all
+        devices pass the same value.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0
@@ -141,10 +141,11 @@ class VectorSpec:
 class ExchangeRound:
     """One device's part in an all-reduce: its vectors on the host, and the results.
 
-    Other devices read the vectors. Keep the object and the vectors unchanged until all devices have ended the round.
+    Other devices read the vectors. The object and the vectors must stay unchanged until all devices have ended the
+    round.
 
-    `number` is equal on all devices, and so are `specs` except for element counts. `member` is None unless all devices
-    belong to this process. If C code does not compute the results, `reduce` does; `reduce` raises an error if
+    All devices use the same `number`, and the same `specs` except for element counts. `member` is None unless all
+    devices belong to this process. If C code does not compute the results, `reduce` does; `reduce` raises an error if
     another device does not join.
     """
 

@@ -101,7 +101,7 @@ class DeviceArray(Array):
         return copy(self if queue is None else self.with_queue(queue))
 
     def get(self, queue: Any = None, ary: HostArray | None = None) -> HostArray:
-        """Return the values as a NumPy array, in `ary` if it is given."""
+        """Return the values as a NumPy array; they are written to `ary` if it is given."""
         if ary is not None and not _fits(ary, self):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
@@ -127,7 +127,7 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """The address of the values, which loops compare: the buffer's handle, or None, and the offset."""
+        """The address that loops compare: the buffer's handle or None, and the offset of the values."""
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
@@ -144,7 +144,8 @@ class DeviceArray(Array):
         return np.asarray(to_host(self), dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        # DLPack's device type for the host, which gets a copy: functions may write to the buffer later.
+        # Return DLPack's device type for the host: `__dlpack__` copies the values to the host, because functions may
+        # write to the buffer later.
         return 1, 0
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
@@ -210,7 +211,7 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
-    """Return a view of an array that uses the context's queue; wait for commands in the array's own queue."""
+    """Return a view of an array on the context's queue, after waiting for commands in the array's own queue."""
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
         return array
@@ -270,10 +271,10 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array with any strides, in C order, in `out` if it fits.
+    """Return the values of an array with any strides in C order; they are written to `out` if it fits.
 
-    With a list `begun`, the values are valid only when the queue has finished, and objects that must live until then
-    are appended to the list.
+    If a list `begun` is given, the values are valid only after the queue has finished, and objects that must live until
+    then are appended to the list.
     """
     out = fitting(out, array)
     if not array.size:
@@ -304,7 +305,7 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory spanned by an array, which must not be written, nor read after the block exits."""
+    """Map the memory that an array spans; it must not be written, and not be read after the block exits."""
     if not array.size:
         yield to_host(array)
         return
@@ -352,7 +353,7 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy an array's values into another one; return False if they do not fit or have different queues."""
+    """Copy an array's values into another array; return False if they do not fit or the queues differ."""
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
     copy_bytes(target, source)

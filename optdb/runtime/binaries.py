@@ -29,7 +29,7 @@ DEFAULT_SIZE = 512
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
-#: The age in seconds at which a temporary file counts as left over from a killed process.
+#: The age in seconds at which a temporary file is assumed to be left over from a killed process.
 _ABANDONED_AFTER_S = 3600
 
 _current: Binaries | None = None

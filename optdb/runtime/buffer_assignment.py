@@ -21,7 +21,7 @@ from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: The alignment of values in bytes, which the widest vector types in OpenCL require.
+#: The alignment of values in bytes; the widest vector types in OpenCL require it.
 ALIGNMENT = 128
 
 #: The first and the last step that needs a value, and the value's size in bytes.
@@ -73,12 +73,12 @@ class _Gaps:
 
     def __init__(self) -> None:
         self.total = 0
-        #: Maps the start of each gap to its end, and the end to the start.
+        #: Map the start of each gap to its end, and the end to the start.
         self._ends: dict[int, int] = {}
         self._starts: dict[int, int] = {}
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Return the start of `size` free bytes in the smallest gap that fits, or at the end; None beyond the limit."""
+        """Take `size` bytes from the smallest gap that fits, or at the end; return the start; None beyond the limit."""
         fitting = [(end - start, start) for start, end in self._ends.items() if end - start >= size]
         start = min(fitting)[1] if fitting else self._starts.get(self.total, self.total)
         if not fitting and limit is not None and start + size > limit:
@@ -181,7 +181,7 @@ class IOBinding:
 
     #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: Maps an output to its external `Memory`, which in some calls uses the assignment's own buffer
+    #: Maps an output to its external `Memory`; in some calls, the `Memory` uses the assignment's own buffer
     #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
 @dataclass(eq=False)
 class _External:
     memory: Memory
-    placeholder: cl.Buffer  #: The buffer bound between calls; no command runs with it.
+    placeholder: cl.Buffer  #: The buffer bound between calls; no command uses it.
     buffer: cl.Buffer | None = None  #: The buffer in this call.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
@@ -301,7 +301,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a bound command, which is rebound with its operands; an upload becomes a device copy."""
+        """Return a bound command, which is rebound when its operands are; an upload becomes a device copy."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)

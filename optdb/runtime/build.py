@@ -1,8 +1,9 @@
 """OpenCL programs, built once per process and cached on disk; build errors show the numbered source.
 
 NVIDIA's OpenCL compiler rejects PTX instructions that need an architecture-specific target such as 9.0a. Kernels
-contain such instructions as comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, which the
-compiler keeps. In the compiled PTX, `with_instructions` turns the comments into instructions and changes the target.
+therefore contain these instructions in comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, and
+the compiler keeps the comments. In the compiled PTX, `with_instructions` turns the comments into instructions and
+changes the target.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Signature(Record):
         return f"{position} (unnamed)" if name is None else name
 
     def result(self, values: Sequence[Any]) -> Any:
-        """Convert computed values to the caller's result."""
+        """Return computed values in the form of the function's result."""
         if self.returns == "none":
             return None
         if self.returns == "single" and len(values) == 1:

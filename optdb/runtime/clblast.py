@@ -25,8 +25,8 @@ def find() -> ctypes.CDLL | None:
     if name is None:
         return None
     try:
-        # Before CLBlast, load the system's OpenCL library that it is linked to, with global symbols. PyOpenCL bundles
-        # another copy, and mixing functions from both copies can crash the process.
+        # Before loading CLBlast, load the system's OpenCL library, to which CLBlast is linked, with global symbols.
+        # PyOpenCL bundles its own copy, and mixing functions of the two copies can crash the process.
         ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(name)
     except OSError:

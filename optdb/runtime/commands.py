@@ -48,14 +48,14 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: The launch function, because its lookup takes a microsecond.
+#: The launch function, stored here because its lookup takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
 #: Whether launches are printed, in which case there are no prepared calls.
 _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Choose whether launches are printed, so that a launch need not read the flag."""
+    """Set whether launches are printed, so that launches need not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -94,7 +94,7 @@ class EnqueueKernel(Record):
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
-        """Check the sizes and arguments of a saved launch, which OpenCL does not check."""
+        """Check the sizes and arguments of a saved launch, because OpenCL does not check them."""
         if not 1 <= len(self.global_size) <= 3:
             raise where.at("global_size").wrong("a list of one to three numbers", self.global_size)
         if self.local_size is not None and len(self.local_size) != len(self.global_size):
@@ -160,10 +160,10 @@ _T = TypeVar("_T", bound="Transfer")
 
 @dataclass(eq=False, slots=True)
 class Transfer(Record):
-    """Base class of commands that move bytes. Each operand has a field for its buffer and one for its offset."""
+    """Base class of commands that move bytes. Each operand has a field for its buffer and a field for its offset."""
 
     kind: ClassVar[str]
-    #: For each operand, the names of these two fields.
+    #: For each operand, the names of the fields for its buffer and its offset.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
 
     queue: cl.CommandQueue
@@ -177,7 +177,7 @@ class Transfer(Record):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes transferred; 0 for commands that only order others."""
+        """Number of bytes transferred; 0 for commands that only order other commands."""
         return 0
 
     @property
@@ -425,7 +425,7 @@ class CommandList(list[Command]):
 
 
 def _repeated_call(command: Any) -> PreparedCall | None:
-    """Return a command's driver call if it never changes, and None otherwise, as for commands that are timed."""
+    """Return a command's driver call if it never changes; None otherwise, for example for timed commands."""
     call: PreparedCall | None = getattr(command, "repeated_call", None)
     return call
 

@@ -32,14 +32,15 @@ _DOUBLE = frozenset(["float64", "complex128"])
 
 #: The default options.
 _USUAL = ContextOptions()
-#: Maps a queue's handle to its context, which the queue may outlive.
+#: Maps a queue's handle to its context; the queue may outlive the context.
 _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictionary()
 
 
 class Context:
     """A device, its OpenCL context and its queue; `options` select implementations.
 
-    Raise DeviceError if no device fits `spec` (`optdb.runtime.devices`), or if its driver refuses another context.
+    Raises DeviceError if no device matches `spec` (`optdb.runtime.devices`), or if the device's driver refuses to
+    create another context.
     """
 
     def __init__(self, spec: str, options: ContextOptions = _USUAL, device: cl.Device | None = None) -> None:
@@ -62,7 +63,7 @@ class Context:
         #: The lock that a thread holds while it calls a function on the device.
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
-        # Finish the queue of a context that is garbage collected; `_finish_all` finishes the others at exit.
+        # Finish the queue when the context is garbage collected; `_finish_all` finishes the remaining queues at exit.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
 
@@ -70,9 +71,9 @@ class Context:
     def in_caller(self) -> Context | None:
         """The context for small functions, which runs commands in the calling thread; None if the driver has none.
 
-        It has memory and a queue of its own, but shares the turn.
+        It has its own memory and queue, but shares `turn` with this context.
         """
-        # Another profile makes this context behave like one of another device.
+        # If the profile was replaced, this context behaves like a context for a different device.
         is_plain = self.profile is profile_of(self.device)
         device = devices.in_caller(self.device) if is_plain else None
         if device is None:
@@ -93,7 +94,7 @@ class Context:
         return self._queue
 
     def check_process(self) -> None:
-        """Raise ForkedContext in a fork of the context's process, which lacks the driver's threads."""
+        """Raise ForkedContext in a fork of the context's process, because a fork lacks the driver's threads."""
         _check_process(self._pid)
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
@@ -117,8 +118,8 @@ class Turn:
 
     A thread acquires it before it sets inputs and releases it after it has read outputs. There is one lock per device,
     because functions with their own locks could deadlock when they call each other through the host. The lock is
-    reentrant. Its methods are in C, because an interrupt in a Python ``__enter__`` or ``__exit__`` could leave it
-    locked.
+    reentrant. The lock's methods are written in C, because an interrupt in a Python ``__enter__`` or ``__exit__`` could
+    leave it locked.
     """
 
     def __init__(self, context: Context) -> None:

@@ -21,19 +21,20 @@ class BatchThresholds:
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """Selects among kernels, or ways to run them, with the same results; tests select each of them for small arrays."""
+    """Selects among kernels and ways to run them, all with the same results; tests select each for small arrays."""
 
     #: The instructions for asynchronous copies and tensor cores.
     instructions: Instructions = "ptx"
-    #: The aligned float32 products that load four numbers at once on a GPU.
+    #: Which aligned float32 products load four numbers at once on a GPU.
     quad_tiles: Literal["few", "all", "none"] = "few"
-    #: The tile for these products, as fields of `gemm.quad_tiles.QuadTile`; None is the fastest on an H200.
+    #: The tile for these products, as fields of `gemm.quad_tiles.QuadTile`; None selects the fastest tile on an H200.
     quad_tile: tuple[int, ...] | None = None
-    #: The aligned float32 products that copy tiles asynchronously on a GPU with tensor cores.
+    #: Which aligned float32 products copy tiles asynchronously on a GPU with tensor cores.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: The products below the highest precision that pack their matrices first; 'all' includes other devices.
+    #: Which products below the highest precision pack their matrices first; 'all' includes products on other devices.
     packed_tiles: Literal["faster", "all"] = "faster"
-    #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None is the fastest on an H100.
+    #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None selects the fastest tile on an
+    #: H100.
     packed_tile: tuple[int, ...] | None = None
     batch_thresholds: BatchThresholds = BatchThresholds()
     #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).

@@ -46,7 +46,7 @@ def _table(
 
 @_table(shape=lambda values, columns: values.shape, numbers=1)
 def classes(values: HostArray, columns: int) -> HostArray:
-    """Return class indices; raise ValueError if an index exceeds the columns."""
+    """Return class indices; raise ValueError if an index does not select one of the columns."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
@@ -67,7 +67,7 @@ def indexes(values: HostArray, length: int, axis: int) -> HostArray:
 
 @_table(shape=lambda named: named.shape)
 def mentions(named: HostArray) -> HostArray:
-    """Return the positions that sort the numbers, as a stable argsort."""
+    """Return the positions that sort the numbers, computed by a stable argsort."""
     _check(named, ndim=1)
     return stable_order(named).astype(TABLE_DTYPE)
 
@@ -82,7 +82,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where the run of each number in `distinct` starts in `mentions`; padding is the length of `mentions`."""
+    """Return where the run of each number in `distinct` starts in `mentions`, padded with the length of `mentions`."""
     _check(named, ndim=1)
     _, is_first = _ordered(named)
     return _filled_up(np.flatnonzero(is_first), len(named) + 1, len(named))
@@ -102,7 +102,7 @@ def _ordered(named: HostArray) -> tuple[HostArray, HostArray]:
 
 
 def _narrow(named: HostArray) -> HostArray:
-    """Return numbers as uint16 if they fit, since NumPy sorts these several times faster, by their digits."""
+    """Return numbers as uint16 if they fit, since NumPy's radix sort for uint16 is several times faster."""
     fits = len(named) > 0 and named.min() >= 0 and named.max() < 1 << 16
     return named.astype(np.uint16) if fits else named
 
@@ -125,7 +125,7 @@ class TableSource:
         return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
 
     def of(self, array: HostArray) -> HostArray:
-        """Compute the table from another root array; raise the errors of the table's function."""
+        """Compute the table from another root array; propagate errors that the table's function raises."""
         inner = self.array.of(array) if isinstance(self.array, TableSource) else array
         return TABLES[self.name].compute(inner, *self.numbers)
 
@@ -142,7 +142,7 @@ def _filled_up(values: HostArray, length: int, value: int) -> HostArray:
 
 
 class ValuesUnknown(TypeError):
-    """Raised if a traced function needs the values of an array that are not known yet."""
+    """Raised if a traced function needs the values of an array before they are known."""
 
 
 @dataclass(frozen=True, eq=False)

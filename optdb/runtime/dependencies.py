@@ -30,7 +30,7 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """For each byte in a buffer, the largest numbers of the commands that write it and of those that read it."""
+    """For each byte in a buffer, the largest number of a command that writes it and of a command that reads it."""
 
     def __init__(self) -> None:
         #: The start of each part, in ascending order; all bytes of a part have the same numbers.
@@ -70,7 +70,7 @@ class _LatestNumbers:
 def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
     """Return the phase of each command, given the commands' byte ranges in queue order.
 
-    It is the first phase after those of all its dependencies, counted from 0.
+    A command's phase is the first phase after the phases of all its dependencies. Phases are counted from 0.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
 
@@ -113,8 +113,8 @@ def roomy_phases_of(
 def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) -> list[int]:
     """Return each command's stage, which is not earlier than the stages of its dependencies.
 
-    Commands within a stage keep their order. Commands of kind False are in even stages, those of kind True in odd
-    stages.
+    Commands within a stage keep their order. Commands of kind False are in even stages, and commands of kind True in
+    odd stages.
     """
 
     def stage(latest: int, number: int) -> int:
@@ -124,7 +124,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number the commands; `next_number` takes the largest number of a command's dependencies, and its index."""
+    """Number the commands; `next_number` takes the largest number of a dependency, and the command's index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
-#: The types of devices, the type that is likely to be fastest first.
+#: The types of devices, in order of likely speed, fastest first.
 DEVICE_TYPES = ("GPU", "accelerator", "CPU", "memory checker")
 
 #: Maps a driver's common name to a part of its platform's name.
@@ -70,11 +70,11 @@ class DeviceQuirks:
     keeps_binaries_itself: bool = False
     #: The device checks each memory access, which makes it slow; it is chosen last.
     is_memory_checker: bool = False
-    #: The driver reloads a large library after all contexts were released, so a trial's context is kept.
+    #: The driver reloads a large library once all contexts have been released, so a trial's context is kept.
     drops_library_with_contexts: bool = False
     #: The driver aborts the process if the program ld is not on the PATH, so the device is then not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process if the disk of its cache folder is full, so the device is then not tried.
+    #: The driver ends the process if the disk that holds its cache folder is full, so the device is then not tried.
     aborts_on_full_disk: bool = False
 
 
@@ -211,7 +211,7 @@ class DeviceProfile:
     driver: Driver
     device_type: str  #: The device's type, one of `DEVICE_TYPES`.
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
-    is_processor: bool  #: Whether kernels run in this process, which a fault in a kernel then ends.
+    is_processor: bool  #: Whether kernels run in this process, so that a fault in a kernel ends it.
     compute_units: int  #: Number of compute units over which work is divided.
     #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If all units
     #: together can start as many items as an array has elements, one element per item is fastest.
@@ -279,7 +279,7 @@ class DeviceProfile:
 
     @property
     def accumulates_in_float64(self) -> bool:
-        """Whether kernels accumulate long float32 sums in float64, which is as fast on CPUs.
+        """Whether kernels accumulate long float32 sums in float64, which is as fast as float32 on CPUs.
 
         Most other devices compute float64 at 1/64 to 1/16 of the float32 rate; there, kernels use compensated
         summation.
@@ -318,7 +318,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for files: kernels must not use functions that some drivers lack or get wrong."""
+        """Return the profile for files: like `as_kind`, but without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

@@ -1,4 +1,4 @@
-"""Finds devices that work, on which a trial kernel was built and run. The likely fastest devices are tried first.
+"""Finds working devices: a trial kernel was built and run on each. Devices that are likely faster are tried first.
 
 A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
 platform, ``gpu`` the best device of this kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: The environment variable for PoCL's cache folder, which PoCL reads once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The environment variable that names PoCL's drivers, read once. The usual driver wakes threads for each launch;
-#: the second one runs commands in the calling thread.
+#: The environment variable that names PoCL's drivers, read once. The usual driver wakes threads for each launch; the
+#: second driver runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
 #: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
@@ -76,7 +76,7 @@ def lend_folder() -> _Loan | None:
 
 
 def unusable_folder() -> DeviceFault | None:
-    """Return why PoCL cannot cache kernels, and the cure; None if it can. Warn if PoCL uses a temporary folder."""
+    """Return why PoCL cannot cache kernels, with a fix; None if it can. Warn if PoCL uses a temporary folder."""
     loan = lend_folder()
     if loan is None:
         return None
@@ -119,7 +119,7 @@ __kernel void optdb_trial(__global int *out) {
 
 #: The advice if no driver works. Lines that begin with four spaces are commands to copy.
 INSTALL_DRIVER = "install your device's driver; for the processor, on Debian:\n    apt-get install pocl-opencl-icd"
-#: The fault of drivers that start the linker, if it is missing.
+#: The fault to report for drivers that start the linker, if the linker is missing.
 _NO_LINKER = DeviceFault(
     "it links kernels with the program ld, which is not in the PATH",
     "install the package with the program ld; on Debian:\n    apt-get install binutils",
@@ -142,7 +142,7 @@ class DeviceInfo:
     spec: str  #: The string that selects the device.
     profile: DeviceProfile
     unsupported_reason: str | None  #: Why the device does not work; None if it works.
-    cure: str | None = None  #: What makes the device work, if that is known.
+    cure: str | None = None  #: How to make the device work, if known.
 
     @property
     def works(self) -> bool:
@@ -185,17 +185,17 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             state = "[green]works[/]" if row.works else "[red]fails[/]"
             memory = f"{row.memory / 2**30:.1f} GiB"
             names = "\n".join(filter(None, [row.spec, row.short_name]))
-            # Names fit beside the other columns within 80 characters.
+            # Wrap names, so that all columns fit within 80 characters.
             texts = (row.name, f"{row.kind}, {row.platform}")
             wrap = functools.partial(textwrap.wrap, width=34, break_long_words=False, break_on_hyphens=False)
             lines = [line for text in texts for line in wrap(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
-        # Print cures below the table, where commands and paths for copying fit into a line.
+        # Print fixes below the table, where commands and paths to copy fit on one line.
         return Group(table, *(Text(_failure(row)) for row in self if not row.works))
 
 
 def driver_cure(rows: Sequence[DeviceInfo]) -> str:
-    """Return how to get a device that works: the known cure of a device, or another driver."""
+    """Return how to get a device that works: the known fix for a device, or installing another driver."""
     return next((row.cure for row in rows if row.cure is not None), INSTALL_DRIVER)
 
 
@@ -355,7 +355,7 @@ def _described(row: DeviceInfo) -> str:
 
 
 def _all() -> Iterator[tuple[str, cl.Device]]:
-    """Yield every device with its number; platforms without devices count in the numbers."""
+    """Yield every device with its number; platforms without devices are numbered too."""
     check_process()
     lend_folder()
     try:
@@ -378,12 +378,12 @@ def request_in_caller() -> None:
 
 
 def in_caller(device: cl.Device) -> cl.Device | None:
-    """Return the device of the same driver that runs commands in the calling thread; None if there is none.
+    """Return the same driver's device that runs commands in the calling thread; None if there is none.
 
-    It uses one core, and a launch need not wake and wait for other threads. No list of devices has it.
+    It uses one core, and a launch need not wake and wait for other threads. It is not in any list of devices.
     """
     devices = device.platform.get_devices()
-    if device not in devices or profile_of(device).runs_in_caller:  # a part of a device is not in the list
+    if device not in devices or profile_of(device).runs_in_caller:  # the list does not contain parts of devices
         return None
     found = next((each for each in devices if profile_of(each).runs_in_caller), None)
     return found if found is None or unsupported_reason(found) is None else None

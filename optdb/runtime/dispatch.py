@@ -20,7 +20,7 @@ from optdb.runtime.commands import AllocateBuffer, CommandList, EnqueueDownload,
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.library import cl
 
-#: Copying a smaller array on the host is faster than waiting for the device; in bytes.
+#: The size in bytes up to which copying an array on the host is faster than waiting for the device.
 _SMALL_NBYTES = 1 << 16
 #: The number of upload events that each thread keeps, since dropping an event waits for the upload.
 _KEPT_EVENTS = 64
@@ -89,8 +89,9 @@ def upload(
 ) -> None:
     """Copy a C-contiguous array from the host; the caller may change the array when this function returns.
 
-    A small array is first copied on the host. With a list `events`, any array is copied first, and the upload's event
-    is appended. In a trace, the array may be a `DeferredArray`. A `constant` target is never written again.
+    A small array is first copied on the host. If a list `events` is given, an array of any size is copied first, and
+    the upload's event is appended to the list. In a trace, the array may be a `DeferredArray`. A `constant` target is
+    never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
@@ -139,13 +140,14 @@ class HeldCommands:
                 # Upload constants at once: later calls may reuse the buffer without an upload.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
-                # The caller may change the array when this returns.
+                # The caller may change the array when this method returns.
                 value = np.array(command.value, order="C")
                 self._hold_upload(replace(command, value=value, is_blocking=False))
             case EnqueueUpload():
                 self._hold_upload(command)
             case EnqueueKernel() if command.lock is not None:
-                # Keep the arguments, since a shared kernel object may get others before this launch is enqueued.
+                # Keep the arguments, since a shared kernel object may get other arguments before this launch is
+                # enqueued.
                 self._commands.append(_HeldLaunch(command))
             case _:
                 self._commands.append(command)

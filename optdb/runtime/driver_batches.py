@@ -1,10 +1,10 @@
 """Calls to the OpenCL library without events, and batches of such calls that C code makes without the GIL.
 
-PyOpenCL creates an event for each command and converts its arguments each time. A bound command prepares its call once:
-a library function with converted arguments, which returns OpenCL's status. If the status is not 0, PyOpenCL enqueues
-the command again. A prepared call does not keep the objects of its handles alive. If a driver's queue is full, a call
-blocks; with the GIL, no other thread could feed another device. The first process compiles the C code into the user's
-cache, in a tenth of a second.
+PyOpenCL creates an event for each command and converts the command's arguments each time. A bound command instead
+prepares its call once: a library function with converted arguments. The call returns OpenCL's status. If the status is
+not 0, PyOpenCL enqueues the command again. A prepared call contains handles, but does not keep their objects alive.
+If a driver's queue is full, a call blocks; with the GIL, no other thread could feed another device. The first process
+compiles the C code into the user's cache, which takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare a non-blocking copy to a host array that waits for the event whose handle is at address `after`.
+        """Prepare a non-blocking copy to a host array; it waits for the event whose handle is at address `after`.
 
         The call writes its event's handle to the address `event`; the owner of that memory releases the event.
         """
@@ -106,7 +106,7 @@ class DriverCalls:
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker for a queue's earlier commands, which writes its event's handle to an address."""
+        """Prepare a marker after a queue's earlier commands; the call writes its event's handle to an address."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -157,7 +157,7 @@ _FUNCTIONS = (
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: The marker function has the prototype of the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
-#: The number of arguments in a record, and the padding for missing ones.
+#: The number of arguments in a record, and the padding for missing arguments.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
 #: A record that makes no call.
@@ -206,7 +206,7 @@ class Batch:
         return self.calls == len(self._fallbacks)
 
     def run(self) -> None:
-        """Do the work; raise the errors of fallbacks."""
+        """Do the work; propagate errors that fallbacks raise."""
         library, done = loop_library(), 0
         while done < len(self._fallbacks):
             if library is not None:
@@ -219,7 +219,7 @@ class Batch:
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
     """Return a record for each call; None becomes a record that always fails. The caller keeps the calls alive."""
-    # Filling one array takes a third of the time that creating the records one by one takes.
+    # Filling one array takes a third of the time of creating the records one by one.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
     for call in calls:

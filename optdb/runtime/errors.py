@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DeviceError(RuntimeError):
-    """Raised if there is no such device or it does not work. The message lists the devices and the cure."""
+    """Raised if a device does not exist or does not work. The message lists the devices and says what to do."""
 
 
 class DeviceFault(NamedTuple):
@@ -21,11 +21,11 @@ class ForkedContext(RuntimeError):
 
 
 class FileError(ValueError):
-    """Raised if a file is not valid. The message names the fault and the cure."""
+    """Raised if a file is not valid. The message names the fault and says how to fix it."""
 
 
 class LimitError(FileError):
-    """Raised if a file needs more memory or work than the limits allow. The message says how to raise them."""
+    """Raised if a file needs more memory or work than the limits allow. The message says how to raise the limits."""
 
 
 class ShapeError(ValueError):

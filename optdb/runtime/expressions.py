@@ -232,7 +232,7 @@ POINTERS = ("global", "constant", "local")
 
 @functools.cache
 def argument_nbytes(kind: str) -> int:
-    """Return the size in bytes of a number as a kernel argument; its kind is a dtype or `LONG16`."""
+    """Return a kernel argument's size in bytes; its kind is a number's dtype or `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 

@@ -92,19 +92,20 @@ class EnqueueMark(Transfer):
 class HostMirror:
     """A host vector of `size` elements, pinned if possible, and a non-blocking copy of a device array into it.
 
-    The call is prepared again if the array changes. It keeps the GIL, because reacquiring it may take longer than the
-    copy.
+    The copy's call is prepared again if the array changes. The call keeps the GIL, because reacquiring the GIL may take
+    longer than the copy.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
         self._event = EventHandle()
-        #: The copy of the last array; it keeps the buffer alive, so that the buffer's handle is not reused.
+        #: The copy of the most recent array; it keeps the array's buffer alive, so that the buffer's handle is not
+        #: reused.
         self._copy: EnqueueFetch | None = None
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
-        """Return whether the vector has a dtype and a number of elements."""
+        """Return whether the vector has the given dtype and number of elements."""
         return self.values.dtype == dtype and self.values.size == size
 
     def fetch(self, array: Array) -> cl.Event | None:

@@ -1,4 +1,4 @@
-"""Grid barriers, which synchronize all groups of a launch, and the trial of whether a device supports them.
+"""Grid barriers, which synchronize all groups of a launch, and the trial that tests whether a device supports them.
 
 OpenCL does not guarantee progress for groups that wait for each other. If all groups are resident at once, they can
 synchronize through atomics; :func:`usable_barrier` tests this once for each device, in a child process. A fence in
@@ -35,8 +35,8 @@ class GridBarrier:
     """The code of a barrier for kernels with the parameters ``words``, ``groups`` and ``polls``.
 
     A kernel's phases are numbered from ``first``. A group *arrives* when it has finished a phase, and waits before it
-    reads results of other groups. The words are the number of arrivals, the number of ended groups, and whether a
-    launch has failed.
+    reads results of other groups. ``words`` contains the number of arrivals, the number of groups that have ended, and
+    whether a launch has failed.
     """
 
     name: str
@@ -169,7 +169,7 @@ GRID_BARRIERS = {
 
 
 def is_tried(context: Context) -> bool:
-    """Return whether `usable_barrier` returns at once; if not, start the trial in the background."""
+    """Return whether `usable_barrier` would return immediately; if not, start the trial in the background."""
     if __name__ in context.kept or tuning.load(_key_of(context)) is not None:
         return True
     trial = context.kept.get(_CHILD)
@@ -209,7 +209,7 @@ def _key_of(context: Context) -> dict[str, Any]:
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
     """Try all barriers, or only until one works, in child processes; return the findings.
 
-    A barrier whose trial times out does not work. If no process can be started, there are no findings.
+    A barrier whose trial times out is treated as not working. If no process can be started, there are no findings.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in GRID_BARRIERS:
@@ -236,7 +236,7 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
 
 
 def _finding(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    # A driver may write to the same stream, even after the child's last line.
+    # A driver may also write to the child's standard output, even after the child's last line.
     with contextlib.suppress(ValueError, IndexError):
         finding = json.loads(child.stdout.decode(errors="replace").strip().split("\n")[-1])
         if isinstance(finding, dict):

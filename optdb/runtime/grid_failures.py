@@ -1,6 +1,6 @@
 """The counters of persistent launches, and the error for a launch whose groups are not all resident.
 
-A group that has waited too long sets the failure flag, which ends the launch and all later ones in the context. The
+A group that has waited too long sets the failure flag, which ends the launch and all later launches in the context. The
 host reads the flag when it waits for results, so it never returns results of a failed launch.
 """
 
@@ -44,7 +44,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def forget_words(queue: cl.CommandQueue) -> None:
-    """Wait for the queue of an ending context, and drop the context's words unless a launch failed."""
+    """Wait for a context's queue when the context ends, and drop the context's words unless a launch failed."""
     words = known_words(queue)
     if words is not None and not _read(queue, words)[-1]:
         del _words[queue.context.int_ptr]

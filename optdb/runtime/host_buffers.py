@@ -28,8 +28,9 @@ def pays_zero_copy(nbytes: int) -> bool:
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
     """Wrap an array's memory in a buffer; the array must be writable if the device writes to the buffer.
 
-    Until its commands are complete, only the device may change the array, and the caller must keep the buffer. Return
-    None if the device has its own memory, or if the array is small, not C-contiguous, byte-swapped or misaligned.
+    Until the commands that use the buffer are complete, only the device may change the array, and the caller must keep
+    the buffer alive. Return None if the device has its own memory, or if the array is small, not C-contiguous,
+    byte-swapped or misaligned.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
@@ -54,12 +55,12 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
 def map_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
 ) -> HostArray:
-    """Wait for a queue, and map `size` elements of a buffer from byte `start` on.
+    """Wait for a queue, and map `size` elements of a buffer, starting at byte `start`.
 
     `access` is READ or WRITE from `pyopencl.map_flags`, or both.
     """
     memory: HostArray
-    # PyOpenCL's type hints lack combined flags and the event.
+    # PyOpenCL's type hints cover neither combined flags nor the returned event.
     flags = cast("cl.map_flags", access)
     memory, _ = cl.enqueue_map_buffer(queue, buffer, flags, start, (size,), dtype, is_blocking=True)
     return memory
@@ -75,5 +76,6 @@ def _lies_well(context: Context, value: HostArray) -> bool:
     flags = value.flags
     if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
         return False
-    # CPU devices allow unaligned loads; kernels for other devices may load several numbers at once.
+    # CPU devices allow unaligned loads; kernels for other devices may load several numbers at once, which requires
+    # alignment.
     return context.profile.reads_unaligned or value.ctypes.data % context.profile.base_alignment_bytes == 0

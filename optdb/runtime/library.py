@@ -25,7 +25,7 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: The compiler option that suppresses warnings, whose number PoCL and NVIDIA's driver would otherwise print.
+#: The compiler option that suppresses warnings; without it, PoCL and NVIDIA's driver print the number of warnings.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
@@ -47,7 +47,7 @@ def _generate_invokers() -> None:
     The database fails if it is damaged or the disk is full, and blocks if another process has locked it.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
-    cl._PYOPENCL_NO_CACHE = True  # like the environment variable: the module opens no database
+    cl._PYOPENCL_NO_CACHE = True  # like the environment variable, this keeps the module from opening a database
     try:
         from pyopencl import invoker
     finally:
@@ -58,7 +58,7 @@ def _generate_invokers() -> None:
 
     @functools.wraps(generate)
     def generate_once(*args: Any, **kwargs: Any) -> Any:
-        with lock:  # Python warns of code that two threads generate at the same time
+        with lock:  # Python warns if two threads generate code at the same time
             return generate(*args, **kwargs)
 
     invoker.generate_enqueue_and_set_args = generate_once
@@ -68,7 +68,7 @@ _generate_invokers()
 
 
 class _Unheard:
-    """Suppresses PyOpenCL's compiler warnings in all threads while a thread is inside a block."""
+    """Suppresses PyOpenCL's compiler warnings in all threads while any thread is inside a `block`."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -102,7 +102,7 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
     with compilers_unheard():
         built: cl.Program = program.build(
             options=[*options, _NO_WARNINGS],
-            cache_dir=False,  # type: ignore[arg-type]  # None is PyOpenCL's own folder
+            cache_dir=False,  # type: ignore[arg-type]  # None means PyOpenCL's own folder
         )
         return built
 

@@ -24,7 +24,7 @@ def side_queue(context: Context) -> cl.CommandQueue:
 
 
 def mark(queue: cl.CommandQueue) -> cl.Event:
-    """Return an event for a queue's earlier commands, which other queues can wait for."""
+    """Return an event that lets other queues wait for a queue's earlier commands."""
     event = cl.enqueue_marker(queue)
     queue.flush()
     return event
@@ -36,7 +36,7 @@ def maps_buffers(context: Context) -> bool:
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return a host vector, pinned if possible, after the owner of its memory."""
+    """Return the owner of a host vector's memory, followed by the vector, which is pinned if possible."""
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
         return None, np.empty(size, dtype)
@@ -45,7 +45,7 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer for aligned arrays of one dtype with given shapes, which is one vector on the host.
+    """A buffer for aligned arrays of one dtype with given shapes; on the host, the arrays form one vector.
 
     The host maps the buffer of a CPU device. With `on_host`, other devices copy the vector to and from pinned memory. A
     downloaded vector keeps its memory alive, for example for a message that is still being sent.
@@ -89,7 +89,7 @@ class PackedVector:
         return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
 
     def copy_from(self, other: PackedVector) -> None:
-        """Copy all elements, on the device, from a vector with the same shapes in the same context."""
+        """Copy all elements on the device from `other`, a vector with this vector's shapes and context."""
         if self.nbytes:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
@@ -105,11 +105,11 @@ class PackedVector:
         return not mine.size or (offset == mine.offset and bool(buffer == self._buffer))
 
     def on_both(self, part: slice) -> tuple[cl.Buffer, int, HostArray]:
-        """Return the buffer, offset and host memory for some elements, on a device with its own memory."""
+        """Return the buffer, offset and host memory of the elements in `part`; the device must have its own memory."""
         return self._buffer, part.start * self.dtype.itemsize, self._host[part]
 
     def download(self) -> HostArray:
-        """Wait for the device and return the elements, which must not be modified or read after `release`."""
+        """Wait for the device and return the elements, which are read-only and must not be read after `release`."""
         if not self.nbytes:
             return self._host
         if self.is_mapped:
@@ -132,7 +132,7 @@ class PackedVector:
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def part(self, first: int, stop: int) -> slice:
-        """Return the slice of the elements in the arrays from `first` up to `stop`, exclusive."""
+        """Return the slice that contains the elements of the arrays `first` to `stop - 1`."""
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
@@ -146,7 +146,7 @@ class PackedVector:
     ) -> cl.Event | ScriptedCopy:
         """Start uploading elements when `after` is complete; return the copy's event.
 
-        The elements must not change meanwhile. Dropping the event waits for the copy.
+        The elements must not change until the copy is complete. Dropping the event waits for the copy.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
@@ -210,14 +210,14 @@ class StagingBuffer:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue = side_queue(context)
-        #: The device arrays, all alike; the array to use next is first.
+        #: The device arrays, which have one shape and dtype; the first array is used next.
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
-        The caller may change the array when this returns. The staging buffer holds two arrays, so the device must have
-        finished with the last but one.
+        The caller may change the array when this method returns. The staging buffer holds two arrays, so the device
+        must have finished with the array before the previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

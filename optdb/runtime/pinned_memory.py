@@ -26,13 +26,13 @@ from optdb.runtime.library import cl
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The sizes in bytes of arrays that benefit from an asynchronous copy.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use; the host
-#: waits for a free block. Allocating a block takes several milliseconds.
+#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size that are in use;
+#: at this number, the host waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
-#: The minimum number of bytes that a thread copies, and the maximum number of threads; more were no faster.
+#: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
-#: The number of processors for which there is one thread, since other threads feed other devices.
+#: The number of processors per copying thread, since other threads feed other devices.
 _PROCESSORS_PER_THREAD = 4
 
 
@@ -67,7 +67,7 @@ class _Copiers:
             for copy in copies:
                 copy.result()
         finally:
-            wait(copies)  # after an interrupt, the target may be used again
+            wait(copies)  # after an interrupt, the caller may reuse the target
 
 
 class PinnedMemory:

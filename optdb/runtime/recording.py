@@ -183,7 +183,7 @@ class Code:
 
 
 class Untraceable(RuntimeError):
-    """Raised at an operation that cannot be traced. The message names the operation and the cure."""
+    """Raised for an operation that cannot be traced; the message names the operation and a solution."""
 
 
 @dataclass(frozen=True)
@@ -204,14 +204,14 @@ class Trace:
     rules: ShapeEnv = field(default_factory=ShapeEnv)
     #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
-    #: Maps the `Memory` of each shared value to its number.
+    #: Maps the `Memory` of each shared value to the value's number.
     states: dict[Memory, int] = field(default_factory=dict)
     #: Maps each `Memory` that never changes to its values.
     constants: dict[Memory, HostArray] = field(default_factory=dict)
     #: The commands; numbers may be symbolic, and uploads deferred.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
-    #: The dtypes in kernels that some devices lack.
+    #: The dtypes that kernels use and that some devices do not support.
     flags: set[str] = field(default_factory=set)
 
 

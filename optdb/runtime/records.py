@@ -95,7 +95,8 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: The results of `repeated` parsers by serialized value; a new dict wherever references have another meaning.
+        #: The results of `repeated` parsers by serialized value; replaced by a new dict wherever references have a
+        #: different meaning.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
@@ -129,7 +130,7 @@ class Record:
     """Base class of dataclasses that a file stores as JSON objects with exactly the record's saved fields."""
 
     __slots__ = ()
-    #: The object's field `kind`, which selects a class; None if the object has no such field.
+    #: The value of the JSON object's field `kind`, which selects a class; None if the object has no such field.
     kind: ClassVar[str | None] = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 

@@ -1,6 +1,6 @@
 """Calls that feed a device, either made at once (`Immediate`) or run later without the GIL (`Script`).
 
-If several devices finish together, their threads wait for the GIL, which takes tenths of a millisecond for each. A
+If several devices finish together, their threads wait for the GIL, which costs each thread tenths of a millisecond. A
 thread therefore prepares a script while the devices compute, and C code runs it.
 """
 
@@ -19,7 +19,7 @@ from optdb.runtime.library import cl
 
 
 class Arrival:
-    """Copies in progress, which any thread may wait for, as events or as a script's commands."""
+    """Copies in progress, as events or as a script's commands; any thread may wait for them."""
 
     def __init__(self, events: Sequence[Any]) -> None:
         self._events = events
@@ -42,7 +42,7 @@ _NOT_BLOCKING = ctypes.c_uint(0)
 
 
 def can_script() -> bool:
-    """Tell whether scripts can run: the C loop must be loaded, and the OpenCL library must be callable."""
+    """Return whether scripts can run: the C loop must be loaded, and the OpenCL library must be callable."""
     return loop_library() is not None and driver_calls() is not None
 
 
@@ -53,7 +53,7 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """A vote among `count` threads, without the GIL; any thread can make it fail by giving up."""
+    """A vote among `count` threads that runs without the GIL; any thread can make it fail by giving up."""
 
     def __init__(self, count: int) -> None:
         self._library = _loop()
@@ -67,17 +67,17 @@ class NativeAgreement:
     def agree(self, timeout: float) -> bool:
         """Agree, and wait at most `timeout` seconds for the others; return whether all agreed.
 
-        If not, the agreement has failed permanently.
+        If they do not all agree in time, the agreement has failed permanently.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
     def give_up(self) -> bool:
-        """Fail the agreement unless all threads have agreed; return whether it has failed."""
+        """Make the agreement fail unless all threads have agreed; return whether it has failed."""
         return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
 
 
 class Latch:
-    """A latch, which threads wait for until another thread opens it. It is safe against interrupts."""
+    """A latch on which threads wait until another thread opens it. It is safe against interrupts."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -85,7 +85,7 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Release the waiting threads. Only one thread may call this method, but repeatedly."""
+        """Release the waiting threads. Only one thread may call this method, but it may do so repeatedly."""
         if not self._is_open:
             self._is_open = True
             self._lock.release()
@@ -116,7 +116,7 @@ class ScriptedCopy:
         return self.event
 
     def wait(self) -> None:
-        """Wait until the copy is complete or the script has failed before the copy."""
+        """Wait until the copy is complete or the script has failed before it reached the copy."""
         self._ended.wait()
         finish_event(self.event)
 
@@ -155,12 +155,12 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """Collects calls for a later run by C code. PyOpenCL repeats calls that the driver refuses."""
+    """Collects calls that C code makes later. Calls that the driver refuses are repeated through PyOpenCL."""
 
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: The finished batches, then the later calls, each with a fallback.
+        #: The finished batches, followed by the calls that are not yet in a batch, each with a fallback.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []
@@ -240,14 +240,14 @@ class Script:
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script sets to the time in seconds (of an arbitrary origin) at this point."""
+        """Return a number that the script sets to the time at this point, in seconds from an arbitrary origin."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
         return seconds
 
     def run(self) -> None:
-        """Make all calls; a script can run once. Raise the errors of PyOpenCL or of `refused`."""
+        """Make all calls; a script can run only once. Raise any error from PyOpenCL or `refused`."""
         self._end_calls()
         try:
             Batch.joined(self._batches).run()
@@ -266,7 +266,7 @@ class Script:
             self._calls, self._fallbacks = [], []
 
 
-#: What enqueues calls: a script, or the driver at once.
+#: An object that makes calls, either later in a script or immediately.
 Calls = Immediate | Script
 
 

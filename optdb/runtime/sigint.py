@@ -6,7 +6,7 @@ call.
 
 from __future__ import annotations
 
-import _signal  # the C module that `signal` wraps; it takes plain numbers and a tenth of the time
+import _signal  # the C module that `signal` wraps; it accepts plain numbers and takes a tenth of the time
 import os
 import signal
 import threading
@@ -20,7 +20,7 @@ _SIGINT = int(signal.SIGINT)
 
 
 def defer_sigint(call: Callable[..., T], *args: Any) -> T:
-    """Call a function; after its `commit_point`, defer SIGINT until the outermost such call returns.
+    """Call a function; after its `commit_point`, defer SIGINT until the outermost call of `defer_sigint` returns.
 
     A context manager would not be safe: an interrupt while ``__enter__`` returns would skip ``__exit__``.
     """
@@ -31,7 +31,7 @@ def defer_sigint(call: Callable[..., T], *args: Any) -> T:
         _state.holder = holder
         return call(*args)
     finally:
-        # Python raises interrupts only at calls, and no call precedes this line.
+        # Python raises interrupts only at calls, and no call is made between the return above and this line.
         _state.holder = None
         holder.release()
 
@@ -69,7 +69,7 @@ def commit_point() -> None:
 
 
 class _Holder:
-    """Replaces the SIGINT handler in the main thread, which alone receives interrupts."""
+    """Replaces the SIGINT handler in the main thread, the only thread that receives interrupts."""
 
     def __init__(self) -> None:
         self._usual: Any = None
@@ -81,7 +81,7 @@ class _Holder:
         if self._usual is not None or threading.current_thread() is not threading.main_thread():
             return
         self._usual = _signal.getsignal(_SIGINT)
-        if self._usual is not None:  # None is a handler that was not set from Python and cannot be restored
+        if self._usual is not None:  # None means that the handler was not set from Python and cannot be restored
             _signal.signal(_SIGINT, self._note)
 
     def release(self) -> None:

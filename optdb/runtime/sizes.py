@@ -27,11 +27,11 @@ class ShapeEnv:
         self.entries: list[Entry] = []
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: Maps the numbers of sizes for which the guards allow only one value to these values.
+        #: Maps the number of each size for which the guards allow only one value to that value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
-        """Return the size that an entry computes, with `value` in the example call."""
+        """Return the size that an entry computes; `value` is the size in the example call."""
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
@@ -135,7 +135,7 @@ class SymInt:
 
 
 class SymIntVector(tuple[Any, ...]):
-    """A vector of host numbers, some of which may be symbolic; integers by default."""
+    """A vector of host numbers, some of which may be symbolic; by default, the numbers are integers."""
 
     dtype = np.dtype("int64")
     ndim = 1

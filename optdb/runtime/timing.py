@@ -35,7 +35,7 @@ class Timed:
 
     command: Any
     event: cl.Event
-    #: When the previous command and this command were enqueued, from `time.perf_counter`.
+    #: The times when the previous command and this command were enqueued, from `time.perf_counter`.
     begun: float
     enqueued: float
 
@@ -107,7 +107,7 @@ class Times:
 
 
 class CommandRange:
-    """Times the commands enqueued on a context's queue from construction to `stop`, by markers in another queue."""
+    """Times the commands enqueued on a context's queue from construction to `stop`, using markers in another queue."""
 
     def __init__(self, context: Context) -> None:
         self._queue = context.queue

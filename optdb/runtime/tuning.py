@@ -60,6 +60,6 @@ def forget(key: dict[str, Any]) -> None:
 
 
 def path_of(key: dict[str, Any]) -> Path:
-    """Return the file for a key, in the folder of built programs."""
+    """Return the path of a key's file in the folder of built programs."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     return binaries.current().folder / f"tuning-{digest}.json"

@@ -49,7 +49,7 @@ class TopoOptDB(DB):
         self._final: set[str] = set()
         self._cleanup: set[str] = set()
 
-    def register(  # type: ignore[override]  # Theano's takes all but two parameters by position
+    def register(  # type: ignore[override]  # Theano's method takes all but two parameters by position
         self,
         name: str,
         obj: Any,
@@ -66,7 +66,7 @@ class TopoOptDB(DB):
         name : str
             The object's name, which queries can include or exclude.
         obj : LocalOptimizer, Optimizer or DB
-            A node rewriter, a graph rewriter, or a database of either.
+            A node rewriter, a graph rewriter, or a database of such rewriters.
         *tags : str
             Names that several members may share.
         position : float or 'last'
@@ -75,7 +75,7 @@ class TopoOptDB(DB):
             Whether a graph rewriter runs at the end of each round, or after
             each replacement.
         use_db_name_as_tag : bool
-            Whether the name of this database also selects it.
+            Whether the name of this database also selects the object.
 
         Raises
         ------
@@ -162,14 +162,14 @@ def register_topo(
         The rewriter's tags. ``'fast_run'`` and ``'fast_compile'`` add it to these modes; the default is ``'fast_run'``.
     db : TopoOptDB, other database or str
         The database; a name is looked up in ``theano.compile.optdb``. By default, rewriters are registered in the
-        engine's database, and lifters in that of their device.
+        engine's database, and lifters in the database of their device.
     position : float or 'last'
         The position among the rewriters of the database. Only databases with
         positions accept it.
     name : str, optional
         The name to register; the rewriter's own name by default.
     tracks : sequence of Op classes or instances, optional
-        For a plain function: the ops to call it for, None for all.
+        For a plain function: the ops for which it is called; None means all ops.
     requirements : sequence of callables
         For a plain function: functions called with the graph before rewriting.
 

@@ -1,8 +1,8 @@
-"""An incremental destroy handler: decides whether a node may overwrite an input.
+"""An incremental destroy handler, which decides whether a node may overwrite an input.
 
 A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. These
-edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. A validation checks only
-the changes since the last one.
+edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. Each validation checks
+only the changes since the previous validation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     Attributes
     ----------
     root_destroyer : dict
-        The node that overwrites each root variable, the end of a chain of views.
+        Maps each root variable, which is the end of a chain of views, to the node that overwrites it.
     view_i, view_o : dict
         Map each view to its variable, and each variable to its views.
 
@@ -97,7 +97,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)
-        self._after.pop(node, None)  # an empty dict, whose key would keep the removed node alive
+        self._after.pop(node, None)  # drop the empty dict, whose key would keep the removed node alive
 
     def on_change_input(
         self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
@@ -181,7 +181,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If the graph would stay valid, move `node` behind all other users of that memory in the order.
+        If the graph would stay valid, move `node` after all other users of the input's memory in the order.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])

@@ -188,7 +188,7 @@ class Engine:
 
     @property
     def imported(self) -> int:
-        """The number of nodes that entered the graph so far."""
+        """The number of nodes that have entered the graph so far."""
         return self._imported
 
     def toposort(self) -> list[Apply] | None:
@@ -198,7 +198,7 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue each node whose rules may now give another answer than at its last visit."""
+        """Queue each node whose rules may now give a different answer than at the node's last visit."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
@@ -236,9 +236,9 @@ class Engine:
     def fold_all(self) -> None:
         """Fold every constant part of the graph before any rule sees it.
 
-        A rule could decompose a constant expression whose value is nan or would enable another rule. If only
-        non-constant nodes use the broadcast of a constant, it is folded at its own visit, because some rules do not
-        match the copy.
+        A rule could decompose a constant expression whose value is nan or would enable another rule. A broadcast of a
+        constant that only non-constant nodes use is not folded before its own visit, because some rules do not match
+        the folded copy.
         """
         fold = self._fold
         if fold is None:
@@ -385,7 +385,7 @@ class Engine:
         clock = self._clock
         try:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)
-        except Exception as error:  # a type that does not fit, a cycle, a feature's veto
+        except Exception as error:  # a type mismatch, a cycle or a feature's veto
             # The graph has been restored, so no node has to be visited again.
             reconnect(self.fgraph, [old for old, _ in pairs])
             self._clock = clock
@@ -428,7 +428,7 @@ class Engine:
 
 
 def _has_constant_inputs(node: Apply) -> bool:
-    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator, and each visit asks this
+    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator, and each visit runs it
         if var.owner is not None or not isinstance(var, Constant):
             return False
     return True

@@ -1,9 +1,9 @@
 """Elementwise loop fusion that finds whole groups of ops in one pass and builds each fused op once.
 
 The pass visits nodes from outputs to inputs. A node joins the group of its users if they are all in one group with the
-node's broadcast pattern, and if the fused op would not have too many arguments. Only the last node's output leaves a
-group, so fusion closes no cycle. Cheap arithmetic is recomputed in several groups, or for each element of a larger
-pattern, if that saves a node and does not read more arrays.
+node's broadcast pattern, and if the fused op would not have too many arguments. Only the output of a group's last node
+is used outside the group, so fusion creates no cycle. Cheap arithmetic is recomputed in several groups, or for each
+element of a larger pattern, if that saves a node and does not read more arrays.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Group:
     inputs : set of Variable
         The inputs from outside the group.
     recomputed : int
-        The number of members that other groups also compute, and of one-element members computed for each element.
+        The number of members that other groups also compute, plus the number of one-element members that are computed
+        for each element.
     """
 
     def __init__(self, root: Apply) -> None:
@@ -121,7 +122,7 @@ class Group:
 
 
 class Grouping:
-    """The groups of a graph, found while its nodes are added, users first."""
+    """The groups of a graph, which are found as its nodes are added, users before operands."""
 
     def __init__(self, takes: Callable[[Apply], bool]) -> None:
         self._takes = takes
@@ -208,7 +209,7 @@ def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
 
 
 def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
-    """Return whether `node` can join all of `groups`, and is cheap enough if that recomputes it."""
+    """Return whether `node` can join all of `groups`, and is cheap enough if joining recomputes it."""
     if recomputed and not _is_worth_recomputing(node, groups):
         return False
     return all(group.has_room_for(node) for group in groups)
@@ -231,7 +232,7 @@ def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
 
 
 class FusedNodeBuilder:
-    """Builds fused nodes; groups of the same structure share one op."""
+    """Builds fused nodes; groups with the same structure share one op."""
 
     def __init__(self) -> None:
         self._ops: dict[Hashable, Elemwise] = {}

@@ -41,7 +41,7 @@ class WholeSumGemm(host.GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products, the last sum first; count outcomes, and return the seconds spent finding Gemms."""
+    """Replace sums of products in reverse order; count outcomes, and return the seconds spent finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -111,7 +111,7 @@ class _Pairing:
         return bool(self._products)
 
     def sum_like(self, out: Variable) -> Variable | None:
-        """Return the sum with its Gemms; None if there is no pair, or a factor's dtype changed the type of `out`."""
+        """Return the sum with its Gemms; None if there is no pair, or if a factor's dtype changed the type of `out`."""
         if not self.swallowed:
             return None
         left = [

@@ -33,7 +33,8 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # Theano validates large graphs later; an earlier query raises if two outputs overwrite the same array.
+            # For large graphs, Theano validates later; a query before the validation raises an error if two outputs
+            # overwrite the same array.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)
@@ -76,7 +77,7 @@ class _InplacePass:
                     break
 
     def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
-        """Return the inputs of the right type for output `i` to overwrite, the best first."""
+        """Return the inputs of the right type for output `i` to overwrite, best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
         if self.rewriter.op is not Elemwise:

@@ -42,7 +42,8 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        If a loop has run too often, stop the rule that `rule` keeps undoing, for nodes like these, and return it.
+        If a loop has run too often, stop applying the rule that `rule` keeps undoing to nodes like these, and return
+        that rule.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1
@@ -102,11 +103,12 @@ class Lineage:
     def _number_of_op(self, op: Any) -> Hashable:
         try:
             return self._numbers.setdefault((type(op), op), len(self._numbers))
-        except TypeError:  # an unhashable op is equal to itself only
+        except TypeError:  # an unhashable op is equal only to itself
             return self._identity(op)
 
     def _identity(self, thing: Any) -> int:
-        # Kept alive, so that the id is not reused; negative, to differ from all numbers.
+        # Keep the object alive, so that its id is not reused; the result is negative, so that it differs from all
+        # numbers.
         self._kept.append(thing)
         return -id(thing)
 

@@ -14,7 +14,7 @@ import numpy as np
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable
 from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
-#: The maximum number of elements of a constant that is compared by its bytes.
+#: The maximum number of elements in a constant that is compared by its bytes.
 _MAX_SMALL_SIZE = 8
 _INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 
@@ -76,7 +76,7 @@ class MergeIndex(MergeFeature):
         if twin is node:
             self._keys[node] = key
             return
-        if (node, twin) in self.blacklist:  # the merge was refused, and the node is back after the revert
+        if (node, twin) in self.blacklist:  # the merge was refused, and reverting it restored the node
             return
         for var, twin_output in zip(node.outputs, twin.outputs, strict=True):
             if var.name:  # only one of two names can be kept: Theano keeps the later one
@@ -104,7 +104,7 @@ class MergeIndex(MergeFeature):
     def _enter(self, op: PureOp) -> tuple[PureOp, int]:
         try:
             first = self._first_equal.setdefault(op, op)
-        except TypeError:  # an unhashable op is equal to itself only
+        except TypeError:  # an unhashable op is equal only to itself
             first = op
         entry = self._op_of_id[id(op)] = (op, id(first))
         return entry

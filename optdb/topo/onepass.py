@@ -1,6 +1,6 @@
 """One-pass optimizers that skip the nodes that their rewriters do not track.
 
-This relies on the tracks of Theano's own rewriters only: others may apply to ops that they do not track.
+This relies on tracks only for Theano's own rewriters: other rewriters may apply to ops that they do not track.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class _Front(Generic[Node]):
         self._nearest = nearest
 
     def meets(self, other: _Front[Node]) -> bool:
-        """Follow the edges of one node; return whether one leads to a node that the other front has found."""
+        """Follow the edges of one node; return whether an edge leads to a node that the other front has found."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:

@@ -194,9 +194,9 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
         The mode that provides the linker and the query; None means
         ``config.mode``.
     device : str, optional
-        The device that runs functions: the name of an OpenCL context, a device's number, as ``'opencl0:0'``, or a part
-        of a device's name. ``'auto'`` selects the default context's device; without a default context, the best device
-        that works. Shared variables stay on the host, and are copied when they have changed.
+        The device that runs functions: the name of an OpenCL context, a device's number, such as ``'opencl0:0'``, or a
+        part of a device's name. ``'auto'`` selects the default context's device or, without a default context, the best
+        device that works. Shared variables stay on the host, and are copied when they have changed.
     tiered : bool
         Whether functions run in Python while their C code is built. False leaves the decision to the flag
         ``optdb.tiered``.

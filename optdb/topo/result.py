@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
-#: The name in messages for several phases, or for a phase whose database is in no other database.
+#: The name that messages use for several phases, or for a phase whose database is in no other database.
 UNNAMED = "(unnamed)"
 
 

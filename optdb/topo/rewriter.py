@@ -99,7 +99,7 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query returns a new index, in the order of registration for each op.
+        # Each query returns a new index, which lists the rewriters for each op in the order of registration.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter
@@ -144,7 +144,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
 
 def _op_names(node: Apply | None) -> tuple[str, ...]:
-    """Return a node's names in the flag optdb.trace: its op's text, its op's class, and its scalar op."""
+    """Return the names by which the flag optdb.trace selects a node: its op's text and class, and its scalar op's."""
     if node is None:
         return ()
     op = node.op

@@ -106,7 +106,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters without tracks or with `cls` in their tracks, each with its predicate on ops or None."""
+        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops or None."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -1,6 +1,6 @@
 """Recomputation of shared scalar arithmetic in each of its users.
 
-The call of a 0-d node takes much longer than its arithmetic. After fusion and merging, this pass therefore fuses a copy
+Calling a 0-d node takes much longer than its arithmetic. After fusion and merging, this pass therefore fuses a copy
 of a shared 0-d node into each of its users.
 """
 

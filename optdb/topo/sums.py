@@ -1,7 +1,8 @@
-"""Replaces part of a sum by another sum that the graph also computes; the same for products.
+"""Replaces part of a sum or product by another sum or product that the graph also computes.
 
-A canonical recurrence ``s[t] = s[t-1] + a[t]`` is a sum of t terms for each t. Before fusion, this pass writes it as
-``s[t-1] + a[t]`` again. A sum is reused only if fusion cannot remove its node, so the number of nodes never grows.
+In canonical form, each ``s[t]`` of a recurrence ``s[t] = s[t-1] + a[t]`` is a sum of t terms. Before fusion, this pass
+restores the form ``s[t-1] + a[t]``. A sum is reused only if fusion cannot remove its node, so the number of nodes never
+grows.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class _Operation:
         self.inverse = inverse
 
     def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
-        """Return whether a graph has several sums, of which at least one is wide."""
+        """Return whether a graph has several sums, at least one of which is wide."""
         widths = [
             len(node.inputs)
             for node in fgraph.apply_nodes

@@ -1,8 +1,8 @@
 """The nodes that are still to be visited, in topological order.
 
-A cursor walks over the order from one end to the other and back, like an elevator. Nodes that are pushed ahead of it
-are popped on the same walk. A change that propagates from user to user crosses the whole graph in one walk towards the
-outputs; walks towards the inputs would each advance it by one node.
+A cursor walks over the order from one end to the other and back, like an elevator. Nodes that are pushed ahead of the
+cursor are popped on the same walk. A change that propagates from user to user crosses the whole graph in one walk
+towards the outputs; walks towards the inputs would each advance it by one node.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image, or is one element longer: then the output is empty."""
+        """Whether the filter fits into the padded image; if it is one element too long, the output is empty."""
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
     @property
@@ -46,7 +46,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Phase:
-    """The elements of an image, ``step`` apart, to which the same taps contribute."""
+    """Image elements, spaced ``step`` apart, that receive contributions from the same taps."""
 
     #: Index of the first element.
     first: int
@@ -54,7 +54,7 @@ class Phase:
     count: int
     #: Output index of the first element; `taps` count backwards from this index.
     origin: int
-    #: Pairs of a tap and a distance: the tap connects the first element to the output this far before `origin`.
+    #: Pairs of a tap and a distance: the tap connects the first element to the output at this distance before `origin`.
     taps: tuple[tuple[int, int], ...]
 
 
@@ -64,7 +64,7 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding before and after each axis; `reaches` has the number of elements that the filter spans.
+    """Return the padding before and after each axis; `reaches` gives the number of elements that the filter spans.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Convolutions in two and three dimensions, and their gradients, as operations.
 
 Images have the shape (images, channels, *lengths), and filters (filters, channels of a group, *lengths). Unshared
-filters differ for each output: (filters, *outputs, channels of a group, *lengths). Each work item computes elements of
-their results one by one.
+filters differ for each output: (filters, *outputs, channels of a group, *lengths). For unshared filters, each work item
+computes elements of the result one by one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ConvolutionOperation(Operation):
         return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
 
     def _filters(self, i: int, x: Array, kernels: Kernels) -> tuple[Array, bool]:
-        """Return contiguous filters, and whether these are reversed; filters reversed in memory need no copy."""
+        """Return contiguous filters, and whether they are reversed; filters reversed in memory need no copy."""
         taps = self.settings.dims
         backwards = subtensor(x, [slice(None)] * (x.ndim - taps) + [slice(None, None, -1)] * taps)
         if not is_contiguous(x) and is_contiguous(backwards):
@@ -99,8 +99,9 @@ class ConvolutionOperation(Operation):
         return self._contiguous(i, x, kernels), self.settings.flip
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
-        """Return the axes for shapes of images, filters and maybe results; raise ValueError for a mismatch."""
-        # In a trace, the number of images may be symbolic; the other lengths must be known for tables and kernels.
+        """Return the axes for the shapes of images, filters and optionally results; raise ValueError for a mismatch."""
+        # In a trace, the number of images may be symbolic; the other lengths must be known, because tables and kernels
+        # depend on them.
         image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
         dims, groups = self.settings.dims, self.settings.groups
         axes = self._axes(image[2:], kernel[-dims:])
@@ -129,7 +130,7 @@ class ConvolutionOperation(Operation):
     def _unshared(
         self, kernels: Kernels, axes: Sequence[Axis], flip: bool, images: Array, other: Array, out: Array
     ) -> None:
-        """Compute a result from images and filters, or the gradient for filters from images and a gradient."""
+        """Compute a result from images and filters, or the filters' gradient from images and the result's gradient."""
         planned, context, groups = plan.forward(tuple(axes), flip, 1), self.context, self.settings.groups
         channels = images.shape[1] // groups
         features = other.shape[0] if self.unshared_kernel == "unshared_forward" else other.shape[1]
@@ -180,7 +181,7 @@ class Convolve(ConvolutionOperation):
 
 
 class FilterGradient(ConvolutionOperation):
-    """The gradient of a convolution for the filters, from images and the gradient of the result.
+    """The gradient of a convolution with respect to the filters, given images and the gradient of the result.
 
     The third input is a host vector with the lengths of the filters.
     """
@@ -207,7 +208,7 @@ class FilterGradient(ConvolutionOperation):
 
 
 class ImageGradient(ConvolutionOperation):
-    """The gradient of a convolution for the images, from filters and the gradient of the result.
+    """The gradient of a convolution with respect to the images, given filters and the gradient of the result.
 
     The third input is a host vector with the lengths of the images.
     """

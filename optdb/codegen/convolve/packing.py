@@ -1,6 +1,6 @@
 """Kernels that pack the operands of convolutions: padded images, filters, and features.
 
-They read arrays of the op's dtype, and write arrays of the dtype to compute in.
+They read arrays of the op's dtype, and write arrays of the dtype used for computation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
     """Return the int64 lookup tables of each product, for kernels that read `channels` channels of each image.
 
-    The tables have the taps, the offsets for each channel and tap, and the starts, runs and targets (see `TapProduct`).
+    The tables contain the taps, the offsets for each channel and tap, and the starts, runs and targets (see
+    `TapProduct`).
     """
 
     def make() -> list[Any]:
@@ -129,9 +130,9 @@ def pack_filters(
 ) -> None:
     """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
-    `shape` is (groups, rows, channels, taps). `strides` has the strides of the first three axes, in elements of `x`.
-    The result is (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a filter's
-    channel.
+    `shape` is (groups, rows, channels, taps). `strides` contains the strides of the first three axes, in elements of
+    `x`. The result is (groups, blocks, channels, taps, rows of a block). `taps` contains the index of each tap in a
+    filter's channel.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)
@@ -142,7 +143,7 @@ def pack_filters(
 def pack_features(
     kernels: Kernels, context: Context, x: Array, y: Array, shape: tuple[int, int, int, int], padded: int
 ) -> None:
-    """Transpose contiguous images so that the channels of a pixel are contiguous; for CPUs.
+    """For CPUs, transpose contiguous images so that the channels of a pixel are contiguous.
 
     `shape` is (images, groups, channels of a group, pixels); the result is (images, pixels, groups, `padded`).
     """

@@ -1,8 +1,8 @@
 """Plans of convolutions as matrix products: tables of the elements to read and to write.
 
 An image is packed with its zero padding, and split into pieces, one for each remainder of the tap positions modulo the
-stride. Every tap then reads one piece contiguously from one index on: the rows of im2col's matrix overlap in memory.
-Outputs are computed in vectors of neighbours, whose lanes beyond the end of a row are not results.
+stride. Every tap then reads one piece contiguously, beginning at one index, so the rows of im2col's matrix overlap in
+memory. Each vector computes neighbouring outputs; its lanes beyond the end of a row are not results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.numpy_types import HostArray
 _KEPT = 256
 #: Maximum number of taps in a reading, which has one mask bit for each tap.
 _BITS = 32
-#: Vectors do not cross rows if that increases their number by at most this factor.
+#: Vectors do not cross rows if this restriction increases their number by at most this factor.
 _ROWS_MAY_COST = 1.15
 
 
@@ -70,7 +70,7 @@ class ConvolutionPlan:
     products: tuple[TapProduct, ...]
     #: Whether the products write every element of the result.
     complete: bool = True
-    #: The same products in the same order, for unpadded images; None if filters have too many taps.
+    #: The products in the order of `products`, but for unpadded images; None if filters have too many taps.
     readings: tuple[TapProduct, ...] | None = None
 
 
@@ -89,7 +89,7 @@ class TapProduct:
     starts: HostArray
     #: Index of each output in a channel of the result, or -1, with shape (vectors, lanes).
     targets: HostArray
-    #: Mask bit of each tap, and mask of the taps that are inside the image for each output, for unpadded images.
+    #: For unpadded images, the mask bit of each tap, and a mask for each output of the taps that are inside the image.
     bits: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
     inside: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
 
@@ -102,7 +102,7 @@ class TapProduct:
 
     @property
     def in_order(self) -> bool:
-        """Whether outputs are written contiguously from the first element of the result on."""
+        """Whether outputs are written contiguously, starting at the first element of the result."""
         return bool((self.targets.ravel() == np.arange(self.targets.size)).all())
 
     def fits(self, layout: ChannelLayout) -> bool:
@@ -141,7 +141,7 @@ def _reading(
 
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of one product with vectors of `width` lanes; `flip` reverses filters, which are not empty."""
+    """Return a plan of one product with vectors of `width` lanes, for nonempty filters; `flip` reverses the filters."""
     out = tuple(axis.out for axis in axes)
     rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
     layout = ChannelLayout(
@@ -170,7 +170,7 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=_KEPT)
 def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of the gradient for the image; elements of the image that no tap reads are not written."""
+    """Return a plan of the gradient with respect to the image; elements that no tap reads are not written."""
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
         out = tuple(axis.out for axis in axes)
@@ -221,7 +221,7 @@ def _taps_of(
 
 
 def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
-    """Return the flat indexes in an image of the elements in one phase per axis."""
+    """Return the flat image indexes of the elements in one phase per axis."""
     targets = np.zeros((), np.int64)
     for phase, axis in zip(phases, axes):
         targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step
@@ -247,7 +247,8 @@ def cover(
     """Cover a block of elements with vectors; return each vector's start, and each lane's output index or -1.
 
     The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Element i is written to
-    index ``first + i * steps`` of an array of shape `out`. The last vectors are shifted back to end in the block.
+    index ``first + i * steps`` of an array of shape `out`. The last vectors are shifted back so that they end within
+    the block.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]

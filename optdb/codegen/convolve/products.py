@@ -1,7 +1,7 @@
-"""Convolutions and their gradients: products of filters or gradients with packed images.
+"""Convolutions and their gradients, as products of filters or gradients with packed images.
 
 On CPUs, a work item keeps a block of sums in registers, for several filters and vectors of neighbouring outputs, or for
-several channels and taps and a vector of features. GPUs compute tiles, see `optdb.codegen.convolve.tiles`, unless
+several channels and taps and a vector of features. GPUs compute tiles (see `optdb.codegen.convolve.tiles`), unless
 groups have few channels, as in a depthwise convolution. Partial sums are added in order, so results are deterministic.
 """
 
@@ -44,9 +44,9 @@ _FEW = 3
 _NEAR = 32768
 #: Number of channel-tap pairs that a CPU work item multiplies by a vector of features.
 _BLOCK = 8
-#: Number of image and feature elements that an item reads before the next tile.
+#: Number of image and feature elements that an item reads before it proceeds to the next tile.
 _NEAR_ELEMENTS = 65536
-#: Side of the square tiles in which parts are added up and transposed.
+#: Side of the square tiles in which partial sums are added and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
 #: Maximum number of elements in all partial sums together, unless a single part has more.
 _PARTS = 2**22
@@ -102,7 +102,7 @@ def correlate(
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
     reading = Images(context, plan, images, at_once, in_place)
     width = lanes(out.dtype.name, context)
-    # A CPU work item processes this many vectors before the next filters.
+    # A CPU work item processes this many vectors before it proceeds to the next filters.
     near, target_items = max(_NEAR // (width * channels), 1), context.profile.compute_units * 8
     steps = [image, layout.channel * channels, size_of(out.shape[2:])]
     sizes = [groups * blocks * block * channels * len(product.taps) for product in products]
@@ -153,10 +153,10 @@ def weights(
     out: Array,
     precision: Precision = "highest",
 ) -> None:
-    """Compute the gradient for filters from images `x` and the gradient `t` of the result, with `weights_kernels`.
+    """Compute the gradient with respect to filters, given images `x` and the result's gradient `t`.
 
-    The convolution reverses filters if `flip` is true, and has `groups` groups of channels. Images may have any
-    strides; `t` and the result, `out`, are contiguous. No array is empty.
+    The kernels come from `weights_kernels`. The convolution reverses filters if `flip` is true, and has `groups` groups
+    of channels. Images may have any strides; `t` and the result, `out`, are contiguous. No array is empty.
     """
     plan = forward(tuple(axes), flip, 1)
     layout = plan.layout
@@ -166,7 +166,7 @@ def weights(
         return
     work, width, plane = work_dtype(out.dtype), width_of(context, x.dtype.name), size_of(t.shape[2:])
     depth, lines = channels * size_of([axis.taps for axis in axes]), axes[0].out * axes[1].out
-    # Features are processed one by one, or each pixel's features are packed and padded.
+    # Either features are processed one by one, or each pixel's features are packed and padded.
     few = features <= _FEW or not serial
     padded = features if few else -(-features // width) * width
     packed_features = 0 if few else plane * groups * padded

@@ -27,7 +27,8 @@ _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copi
 _PADDING = 4
 #: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
-#: Number of work items, limited by registers, that keep a compute unit busy if pixels or terms are split into parts.
+#: Number of work items, limited by registers, that keep a compute unit busy: if pixels are split into parts, and if
+#: terms are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
@@ -72,7 +73,7 @@ class Tile(GroupTile):
         return numbers * np.dtype(work_dtype(dtype)).itemsize
 
 
-#: What a kernel computes: results or gradients for images, or gradients for filters.
+#: What a kernel computes: results or gradients with respect to images, or gradients with respect to filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
 #: The largest tile for float16 and float32, the other tiles, and tiles for float64. Larger tiles come first, because
@@ -98,7 +99,7 @@ COPIED_TILES = [
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles of a function's own kernels: one fallback tile if tiles are copied asynchronously."""
+    """Return the tiles of a function's own kernels; if tiles are copied asynchronously, only the fallback tile."""
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
     most = context.profile.local_memory_bytes
@@ -111,7 +112,7 @@ def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "
 
 
 def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
-    """Return whether to use tensor cores. Their tiles need at most 48 kB of local memory, which such GPUs have."""
+    """Return whether to use tensor cores. Their tiles need up to 48 kB of local memory, which these GPUs have."""
     return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
 
 
@@ -122,7 +123,7 @@ def cost(tile: Tile, rows: int, cols: int = 1) -> float:
 
 
 def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
-    """Return the number of parts to split the terms of sums into: 1 if there are enough tiles for all units."""
+    """Return the number of parts to split the terms of sums into; 1 if there are enough tiles for all units."""
     most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
     for parts in range(1, most):
         if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
@@ -143,7 +144,7 @@ def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
 
 
 def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that products by tiles launch, except the one that packs images."""
+    """Return the kernels that tiled products launch, except the kernel that packs images."""
     code, others = functions("convolve/tiles.cl"), ["pack_blocks"] * (kind == "CORRELATE") + ["total_of_parts"]
     kernels = [tile_kernel(kind, dtype, tile, instructions) for tile in tiles]
     return [*kernels, *(product_kernel(code[name], dtype) for name in others)]

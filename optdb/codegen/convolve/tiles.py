@@ -1,9 +1,9 @@
 """Convolutions and their gradients on a GPU, as implicit matrix products.
 
 Kernels read tiles of the image matrix directly from the images ("implicit GEMM": Chetlur et al., "cuDNN: efficient
-primitives for deep learning", 2014). A table has, for each row, the offset of a channel and a tap. Another table has,
-for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with zero
-padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
+primitives for deep learning", 2014). One table contains the offset of a channel and a tap for each row. Another table
+contains, for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with
+zero padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 
 If a result has too few tiles to occupy all compute units, sums are split into parts, which another kernel
 adds in order.
@@ -69,7 +69,7 @@ class FilterGroups(NamedTuple):
 
 
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
-    """Return whether tiles suit a group of channels: it is large enough, and 32-bit indexes can address it."""
+    """Return whether a group of channels is large enough for tiles, and small enough for 32-bit indexes."""
     per_channel = max(plan.layout.channel, size_of(plan.layout.lengths))
     taps = sum(len(product.taps) for product in plan.products)
     reach = max(channels * per_channel, features * outputs, features * channels * taps)
@@ -132,7 +132,7 @@ def weights_by_tiles(
     out: Array,
     precision: Precision = "highest",
 ) -> None:
-    """Compute the gradient for filters; see `optdb.codegen.convolve.products.weights`."""
+    """Compute the gradient with respect to filters; see `optdb.codegen.convolve.products.weights`."""
     work = work_dtype(out.dtype)
     channels, features = x.shape[1] // groups, t.shape[1] // groups
     reading = _Images(context, plan, x, work)
@@ -185,9 +185,9 @@ class _Images(Images):
         super().__init__(context, plan, images, at_once if at_once <= most else most, in_place)
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
-        """Return a product's terms, spots and targets, and the filter offset of each term, see ``tiles.cl``."""
+        """Return a product's terms, spots and targets, and the filter offset of each term (see ``tiles.cl``)."""
         product = self.readings[index]
-        # Tables depend on channel counts and image lengths, so exported files are specialized for these.
+        # Tables depend on channel counts and image lengths, so exported files are specialized for both.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
         def make() -> list[HostArray]:
@@ -208,7 +208,7 @@ class _Images(Images):
 
 
 class TileRequest(NamedTuple):
-    """The parameters that the choice of a tile for results or gradients for images depends on."""
+    """The parameters that determine the choice of a tile for results or for gradients with respect to images."""
 
     dtype: str
     precision: Precision

@@ -1,4 +1,4 @@
-"""Block shapes: the part of a product that one work item or work group computes at a time; tuned or default ones."""
+"""Tuned and default block shapes: the part of a product that a work item or work group computes at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optdb.runtime import clblast
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Minimum speedup for which a block replaces the default, or CLBlast replaces the best block.
+#: Minimum speedup at which a block replaces the default, or CLBlast replaces the best block.
 GAIN = 1.05
 #: CLBlast's name in the tuning table.
 LIBRARY = "CLBlast"
@@ -69,7 +69,7 @@ _NAME_OF_TILES = re.compile(r"matmul_(\d+)x(\d+)x\d+_")
 
 
 def has_large_tiles(name: str) -> bool:
-    """Tell from a kernel's name whether it multiplies matrices with large tiles on a GPU."""
+    """Return whether the kernel of this name multiplies matrices with large tiles on a GPU."""
     sides = _NAME_OF_TILES.match(name)
     return sides is not None and int(sides[1]) * int(sides[2]) >= _MANY
 
@@ -108,7 +108,7 @@ _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 
 def defaults(context: Context, dtype: str) -> dict[str, Block]:
-    """Return the block shape for each class of products on a device that was not tuned."""
+    """Return the block shape for each class of products on an untuned device."""
     if not context.profile.runs_items_serially:
         preferred = _GPU_DEFAULTS_OF_DOUBLES if work_dtype(dtype) == "float64" else _GPU_DEFAULTS
         return {name: _fitting(context, dtype, block) for name, block in preferred.items()}
@@ -173,9 +173,9 @@ def is_default(context: Context, dtype: str, name: str) -> bool:
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
-    """Set the choice of a context; None resets it to the tuned one or the default.
+    """Set the choice of a context; None restores the tuned or default choice.
 
-    Functions that are already compiled cannot use other block shapes, so this is for tuning and tests.
+    Functions that are already compiled cannot use new block shapes, so `choose` is only for tuning and tests.
     """
     choices = context.kept.setdefault(__name__, {})
     choices.pop((context.profile.device_kind, dtype), None)

@@ -60,8 +60,9 @@ class CopiedBlock(GroupTile):
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
-#: Tiles for products that have few terms, or that do not keep the units busy with the tile above. Each has a fixed time
-#: per tile, a time per term if a unit has only one tile, both in seconds, and operations per second on a busy unit.
+#: Tiles for products that have few terms, or that do not keep the units busy with the tile above. The values are a
+#: fixed time per tile and a time per term if a unit has only one tile, both in seconds, and operations per second on a
+#: busy unit.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): (0.86e-6, 37e-9, 0.335e12),
     CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.285e12),
@@ -70,21 +71,21 @@ SMALLER = {
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: Number of tiles that a compute unit computes in the time of one, number of tiles that keeps it busy, and the slowdown
-#: if it has fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes 765 us
-#: when split into five parts, and 653 us in cuBLAS.
+#: Number of tiles that a compute unit computes in the time of one tile, number of tiles that keep the unit busy, and
+#: slowdown if it has fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it
+#: takes 765 us when split into five parts, and 653 us in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
 #: Maximum number of parts if tiles alone would keep all units busy.
 _MOST_PARTS = 8
-#: If terms are contiguous in both matrices, tiles loaded through registers are faster if they keep more than this
+#: For two matrices with contiguous terms, tiles loaded through registers are faster if they keep more than this
 #: fraction of the compute units busy.
 _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 
 
 def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
+    """Return the name of a kernel; `along` says whether terms are contiguous, for each matrix."""
     shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
     return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
 
@@ -99,7 +100,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
     text += filled(with_tile_found(code["MATMUL"]), LOOP=body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]))
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
-    # Items in LOOP_ALONG still read the previous stage after its end, so one copy fewer may be pending.
+    # Items in LOOP_ALONG still read the previous stage after that stage ends, so one fewer copy may be pending.
     pending, a_words = block.stages - 2 - along[0], block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -145,7 +146,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
 def _is_aligned(steps: tuple[int, int, int]) -> bool:
     """Return whether all pieces of a matrix are aligned, provided that its first element is aligned.
 
-    The kernel checks again: arrays bound later may be unaligned, and are then copied number by number.
+    The kernel checks again: arrays bound later may be unaligned, and are then copied one number at a time.
     """
     batch, row, column = steps
     return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0
@@ -177,7 +178,7 @@ def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:
-    """Return the number of parts to split sums into: the one with the shortest estimated time."""
+    """Return the number of parts to split sums into that gives the shortest estimated time."""
     most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
 

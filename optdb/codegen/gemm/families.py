@@ -1,6 +1,7 @@
 """Choices of kernels: each family of kernels returns choices with estimated times, and the cheapest one is compiled.
 
-`products` has the families for matrix products, and `optdb.codegen.convolve.tiles` those for tiled convolutions.
+`products` contains the families for matrix products, and `optdb.codegen.convolve.tiles` contains those for tiled
+convolutions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Choice(Generic[Plan]):
     plan: Plan
     #: Estimated time, for comparison within the family.
     seconds: float = 0.0
-    #: Returns the kernels to compile when this is chosen; None if the function's own kernels are used.
+    #: Returns the kernels to compile if this choice is used; None if it uses the function's own kernels.
     kernels: Callable[[], Sequence[Kernel]] | None = None
 
 
@@ -45,8 +46,8 @@ class PreparedChoice(Generic[Plan]):
     kernels: Mapping[str, CompiledKernel] | None
 
 
-#: Returns a family's choices for a context and a request, which is hashable and has all other parameters that the
-#: choice depends on; empty if the family does not support the request.
+#: Returns a family's choices for a context and a request; empty if the family does not support the request. The request
+#: is hashable, and contains all parameters, besides the context, that the choice depends on.
 Family = Callable[["Context", Any], Sequence[Choice[Plan]]]
 
 
@@ -57,9 +58,9 @@ def prepared(
     failed: tuple[str, ...] = (),
     owner: object = None,
 ) -> PreparedChoice[Plan]:
-    """Prepare the cheapest choice whose kernels build and that has not failed, from the first family that has any.
+    """From the first family that has any, prepare the cheapest choice that has not failed and whose kernels build.
 
-    The context caches it for its options and the owner.
+    The context caches the prepared choice for its options and the owner.
     """
 
     def prepare() -> PreparedChoice[Plan]:

@@ -106,7 +106,7 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, block: GroupBlock, units: int) -> int:
-    """Return the number of parts to split sums into, so that compute units idle little.
+    """Return the number of parts to split sums into, so that compute units are rarely idle.
 
     On 132 units, 100 tiles take as long as 132 tiles, but splitting each of the 100 tiles into five parts takes four
     fifths of that time.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LAUNCH_S = 5e-6
 #: Vector width of the kernel that adds partial sums.
 _WIDE = 4
-#: Work-group size of this kernel for products that are not computed by tiles.
+#: Work-group size of the kernel that adds partial sums, for products that are not computed by tiles.
 TOTAL_GROUP = 32
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 #: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
@@ -52,13 +52,13 @@ class GemmPlan:
 
     #: Launches in order.
     launches: Sequence[Launch]
-    #: Number of scratch elements, in the dtype to compute in.
+    #: Number of scratch elements, in the dtype used for computation.
     memory: int = 0
     #: Number of elements in each copy of a matrix, by letter.
     copies: Mapping[str, int] = field(default_factory=dict)
 
     def swapped(self) -> GemmPlan:
-        """Return the launches for the matrices in reverse order."""
+        """Return the plan with the two matrices exchanged."""
         swap = str.maketrans("ab", "ba")
         launches = [replace(launch, arrays=launch.arrays.translate(swap)) for launch in self.launches]
         return replace(self, launches=launches)
@@ -96,7 +96,7 @@ def total(
     group: int,
     offsets: tuple[int, int, int] = (0, 0, 0),
 ) -> Launch:
-    """Return the launch that adds partial sums; `y` and `z` are strides, and `offsets` those of y, z and the sums."""
+    """Return the launch that adds partial sums; `y` and `z` are strides, `offsets` the offsets of y, z and the sums."""
     items_of_row = -(-n // _WIDE)
     items = batch * m * items_of_row
     sizes = pack(m, n, parts, batch * m * n, int(add), items, items_of_row), pack(*y, *z, *offsets)
@@ -106,10 +106,11 @@ def total(
 def by_tiles(
     problem: Problem, kernel: str, tile: GroupTile, parts: int, multiple: int | None = None, has_divisors: bool = False
 ) -> GemmPlan:
-    """Return the launches of a kernel whose work groups each compute one tile, from all terms or some of them.
+    """Return the launches of a kernel whose work groups each compute one tile, from all or some of the terms.
 
     Terms are split into at most `parts` parts, whose lengths are multiples of `multiple`, by default the tile's depth.
-    With `has_divisors`, the kernel gets the `reciprocal` of the numbers of tiles per row and per column, and of parts.
+    With `has_divisors`, the kernel gets the `reciprocal` of the tiles per row, of the tiles per column, and of the
+    parts.
     """
     p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)
@@ -128,7 +129,7 @@ def by_tiles(
 
 
 def reciprocal(divisor: int) -> int:
-    """Return the factor with which ``number * factor >> 31`` divides, if number times divisor is below 2**31."""
+    """Return a factor such that ``number * factor >> 31`` is the quotient, if number times divisor is below 2**31."""
     return -(-(1 << 31) // divisor)
 
 

@@ -42,7 +42,7 @@ class Problem:
     add: bool
 
     def transposed(self) -> Problem:
-        """Return the product of the transposed matrices in reverse order, which is the transposed result."""
+        """Return the problem that computes the transposed result: the transposed matrices in reverse order."""
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
@@ -72,7 +72,7 @@ class GroupTile:
         raise NotImplementedError
 
     def words(self) -> dict[str, int]:
-        """Return the placeholders for the tile's lengths in kernels."""
+        """Return the tile's lengths, keyed by their placeholders in kernels."""
         return {name.upper(): length for name, length in vars(self).items()} | {"ITEMS": self.items}
 
 
@@ -96,7 +96,7 @@ def steps(x: Array, batch: int) -> tuple[int, int, int]:
 
 
 def check(a: Sequence[int], b: Sequence[int], y: Sequence[int] | None, z: Sequence[int]) -> None:
-    """Raise ValueError unless the shapes of matrices, or of batches of matrices, fit."""
+    """Raise ValueError unless the shapes of matrices, or of batches of matrices, match."""
     fits = len(a) == len(b) == len(z) and a[-1] == b[-2] and tuple(z[-2:]) == (a[-2], b[-1])
     fits = fits and all(x[0] in (1, z[0]) for x in (a, b) if len(z) == 3)
     if not fits or (y is not None and tuple(y) != tuple(z)):

@@ -1,4 +1,4 @@
-"""Matrix products: the kernels that a device needs, and the function that computes one."""
+"""Matrix products: the kernels that a device needs, and the function that computes products."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def matmul(
     beta: float = 0.0,
     precision: Precision = "highest",
 ) -> None:
-    """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of the batch.
+    """Set `z` to ``alpha * dot(a, b) + beta * y``; in three dimensions, for each matrix of the batch.
 
-    The kernels come from `matmul_kernels`. Arrays have one dtype and any strides, and are matrices, or batches of
+    The kernels come from `matmul_kernels`. Arrays have the same dtype and any strides. They are matrices, or batches of
     matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
     with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 on tensor
     cores.
@@ -63,7 +63,7 @@ def matmul(
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
     """
     add = y is not None and beta != 0
     y = z if y is None or beta == 0 else y
@@ -116,14 +116,14 @@ def compute(
 
 
 def _library(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
-    """Return CLBlast, without a plan, for the classes of products for which it was faster in tuning."""
+    """Return CLBlast, without a plan, for the classes of products in which CLBlast was faster in tuning."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
     return [Choice("CLBlast", None)] if name in tuned(context, request.dtype).library else []
 
 
 def _own_tiles(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
-    """Return the choice of the kernels that the function was compiled with."""
+    """Return the choice that uses the kernels that the function was compiled with."""
     return [Choice("tiles", plan_with(chosen(context, request.dtype), context, request.dtype, request.problem))]
 
 
@@ -138,7 +138,7 @@ FAMILIES: tuple[Family[GemmPlan | None], ...] = (
 
 
 def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> GemmPlan:
-    """Return a plan for a product; `blocks` has the block shape of each class."""
+    """Return a plan for a product; `blocks` maps each class to its block shape."""
     units = context.profile.compute_units
     block = blocks[classify(problem.batch, problem.m, problem.n, units)]
     if isinstance(block, GroupBlock):

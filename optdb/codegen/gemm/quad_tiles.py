@@ -1,7 +1,7 @@
 """Small float32 products on a GPU, with vector loads of four numbers: the kernels, and the products that use them.
 
-Products with few tiles, as in one step of a recurrent network, are latency-bound. So an item reads four numbers of each
-matrix at once, and prefetches the next tiles into registers. Products of unaligned matrices use the kernels of
+Products with few tiles, as in one step of a recurrent network, are latency-bound. Therefore, an item reads four numbers
+of each matrix at once, and prefetches the next tiles into registers. Products of unaligned matrices use the kernels of
 `gpu.py`. Below the highest precision, tensor cores are used where available; each warp computes all sums of a tile over
 some of the terms.
 """
@@ -59,7 +59,7 @@ class QuadTile(GroupTile):
         return self.depth // _QUAD + 1
 
     def local_quads(self, b_along: bool) -> int:
-        """Return the number of quads of a group in local memory: either two tiles per matrix, or all partial sums."""
+        """Return the number of quads in a group's local memory, for either two tiles per matrix or all partial sums."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
         tiles, sums = 2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD
         return sums if self.tensor else max(tiles, sums)
@@ -79,7 +79,7 @@ TILE = QuadTile(32, 32, 64, 8)
 #: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to those with whole
 #: tiles.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: The tile on tensor cores, and number of tiles that are read at once.
+#: The tile for tensor cores, and the number of tiles that are read at once.
 _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
 #: Minimum number of terms in a part.
 PART = 512
@@ -168,7 +168,7 @@ def half_kernel(name: str) -> str | None:
 
 
 def halves(name: str, args: Sequence[Any]) -> Halves | None:
-    """Return the launch with half tiles that replaces the launch of a kernel; None if it has no whole tiles."""
+    """Return the launch with half tiles that replaces a kernel launch; None if that launch has no whole tiles."""
     kernel = half_kernel(name)
     if kernel is None:
         return None

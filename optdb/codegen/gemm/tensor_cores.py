@@ -38,7 +38,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: The block for each class of products. Measured on NVIDIA H100 and H200.
+#: Block shape for each class of products. Measured on NVIDIA H100 and H200.
 _BLOCKS = {
     "square": TensorBlock(128, 128, 16, 3, 64, 64),
     "small": TensorBlock(64, 64, 32, 3, 32, 32),

@@ -179,7 +179,8 @@ _KINDS = {
     "along": ("load_matrices", "at[l / 8] + i * 16 * DEPTH", "at[l / 8] + j * 8 * DEPTH"),
     "transposed": ("load_transposed", "at[i] + l * ROWS", "at[j / 2] + l * COLS"),
 }
-#: The row and the piece of an item: for the left matrix along the terms and the right one transposed, or vice versa.
+#: Expressions for an item's row and piece: with key True for a left matrix loaded along the terms and for a right
+#: matrix loaded transposed, with key False for the two other cases.
 _LANES = {True: ("lane % 16", "lane / 16"), False: ("lane % 8 + lane / 16 * 8", "lane / 8 % 2")}
 
 
@@ -224,7 +225,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
     in the next line have a different permutation.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
-    # Rows are multiplied in two halves if each has its own fragments, which are loaded separately.
+    # Rows are multiplied in two halves if each half has its own fragments, which are loaded separately.
     whole = left.warp_length == 16 or (left.load_kind == "across" and left.near < 8) or arithmetic == "tf32x3"
     half_of_row = 1 if whole else f"(i) / {left.warp_length // 32}"
     lines = [

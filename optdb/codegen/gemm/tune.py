@@ -28,7 +28,7 @@ from optdb.runtime.arrays import empty, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Computes a product by one of the choices; the result is False if the choice refuses the product.
+#: Computes a product with one of the choices; returns False if the choice does not support the product.
 Compute = Callable[["TrialProduct"], object]
 #: Number of timings of each choice, and time limit in seconds for the repetitions in one timing.
 TURNS, SECONDS = 3, 0.05
@@ -78,7 +78,7 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     """Measure block shapes for each class of products, record the times, and make later functions use the best shapes.
 
-    With `library`, CLBlast is also measured if it is installed; its first product takes some seconds.
+    With `library`, CLBlast is also measured if it is installed; its first product takes several seconds.
     """
     defaults = blocks.defaults(context, dtype)
     candidates = {*blocks.candidates(context, dtype), *defaults.values()}
@@ -99,7 +99,7 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
 
 
 def correct_choices(context: Context, dtype: str, candidates: set[Block], library: bool) -> dict[str, Compute]:
-    """Return the blocks, and maybe CLBlast, that multiply correctly, by name, with functions that compute products."""
+    """Map names to functions that compute products, for blocks, and optionally CLBlast, that multiply correctly."""
     choices: dict[str, Compute] = {}
     for block in sorted(candidates, key=lambda block: block.name):
         name = f"the candidate {block.name}"
@@ -128,7 +128,7 @@ def _by_block(block: Block, kernels: Mapping[str, CompiledKernel]) -> Compute:
 
 
 def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> dict[str, float]:
-    """Return the geometric mean of each choice's times for some products, in seconds; infinity if it refuses one."""
+    """Return each choice's geometric mean time for some products, in seconds; infinity if it does not support one."""
     logs = dict.fromkeys(choices, 0.0)
     for trial in products:
         shortest = dict.fromkeys(choices, math.inf)
@@ -142,7 +142,7 @@ def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> d
 
 
 def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
-    """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
+    """Measure the rates of each tile shape on tensor cores, and use the rates for later choices.
 
     A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
     """
@@ -199,7 +199,7 @@ def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_T
         whole = warpgroups.plan(trial.problem, arithmetic, block)
         trial.compute(GemmPlan(whole.launches[:2], copies=whole.copies), kernels)
 
-    # Each stage of the ring is used twice, and the first one partially a third time.
+    # Each stage of the ring is used twice, and part of the first stage is used a third time.
     uneven = 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
     trial = TrialProduct(context, dtype_of(arithmetic), m, n, uneven)
     multiply(trial)

@@ -1,6 +1,6 @@
 """Matrix-vector products.
 
-Rows are divided among work items; if there are few rows, so are the terms of their sums.
+Rows are divided among work items; if there are few rows, the terms of their sums are also divided.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 16
 #: Number of neighbouring elements, and of rows or columns, that a GPU work group reads at a time.
 NEAR, FAR = 32, 8
-#: Minimum number of terms in a part, if rows are too few to occupy all compute units.
+#: Minimum number of terms in a part, if there are too few rows to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}
 #: Maximum number of parts, because one item adds all parts of a result element.
 PARTS = 128

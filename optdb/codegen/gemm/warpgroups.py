@@ -1,9 +1,10 @@
 """Products of packed matrices on tensor cores, with warpgroup instructions.
 
 NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``).
-These require contiguous terms, so matrices are first rounded and packed in the layout of tiles in local memory. A
-packed block of rows or columns has 16-byte pieces of terms, and the pieces at one position in all rows are contiguous.
-One item copies a stage with one instruction, and a barrier object signals that the copy is complete.
+The instructions require contiguous terms, so matrices are first rounded and packed in the layout of tiles in local
+memory. A packed block of rows or columns consists of 16-byte pieces of terms, and the pieces at the same position of
+all rows are contiguous. One item copies a stage with one instruction, and a barrier object signals that the copy is
+complete.
 
 References
 ----------
@@ -42,8 +43,8 @@ _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
 _SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
-#: Placeholders of an arithmetic: the end of the instruction's name, its scale and transposition operands, the bits of a
-#: number, and the type and the value of two neighbours in the result.
+#: Placeholders of an arithmetic: the suffix of the instruction's name, the instruction's scale and transposition
+#: operands, the bits of a number, and the type and the value of two neighbours in the result.
 _WORDS: dict[Arithmetic, dict[str, str]] = {
     "tf32": {
         **{"TYPES": "k8.f32.tf32.tf32", "FACTORS": "1, 1, 1", "BITS": "as_uint(x[e * step])"},
@@ -104,7 +105,7 @@ _SHARE = 16
 
 
 def block_of(context: Context) -> PackedBlock:
-    """Return the tile for a context's products: the one in the context's options, or else the fastest."""
+    """Return the tile for a context's products: the tile in the context's options, or else the fastest tile."""
     shape = context.options.packed_tile
     return BLOCK if shape is None else PackedBlock(*shape)
 
@@ -116,7 +117,7 @@ def is_possible(context: Context) -> bool:
 
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
-    """Return whether a device can compute a product with packed matrices, which would keep most compute units busy."""
+    """Return whether a product can use packed matrices, and would keep most compute units busy."""
     if arithmetic not in DEFAULTS:
         return False
     if context.options.packed_tiles == "all":

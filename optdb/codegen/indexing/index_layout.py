@@ -1,8 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
 An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: axes from slices are
-strided, and one axis of positions represents all arrays. A :class:`Pattern` holds what follows from the kinds of the
-entries; `find` computes the grid from their values.
+strided, and one axis of positions represents all arrays. A :class:`Pattern` contains the properties that the kinds of
+the entries determine; `find` computes the grid from the values of the entries.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class IndexArray:
     #: Length and stride of the axis.
     length: int
     step: int
-    #: Whether values may be negative, which count from the end.
+    #: Whether values may be negative; negative values count from the end.
     signed: bool = True
 
     def valid(self) -> bool:
@@ -93,7 +93,7 @@ class IndexLayout:
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
     start: int
-    #: The arrays of the index, and the shape to which they broadcast.
+    #: The arrays of the index, and the shape that they are broadcast to.
     arrays: Sequence[IndexArray]
     shape: tuple[int, ...]
     pattern: Pattern
@@ -114,7 +114,7 @@ class IndexLayout:
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[HostArray, int]:
-        """Return an id for each position, and an upper bound of the ids.
+        """Return an id for each position, and an upper bound on the ids.
 
         Positions of the same element have the same id.
         """
@@ -175,7 +175,7 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
 
 
 def grouped(names: HostArray) -> tuple[HostArray, HostArray]:
-    """Return a stable order that groups equal numbers, which are not negative, and the start of each group."""
+    """Return a stable order that groups equal nonnegative numbers, and the start of each group."""
     order = stable_order(names)
     return order, np.flatnonzero(np.diff(names[order], prepend=-1))
 
@@ -200,7 +200,7 @@ def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
 
 
 def last_mentions(names: HostArray, total: int) -> HostArray:
-    """Return the positions of the last occurrence of each integer in `names`, sorted; all are below `total`."""
+    """Return the sorted positions of the last occurrence of each integer in `names`; the integers are below `total`."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
@@ -211,7 +211,7 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
 
 
 def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
-    """Return indexes as int64, with negative ones resolved; raise IndexError if one is out of bounds."""
+    """Return indexes as int64, with negative indexes resolved; raise IndexError if an index is out of bounds."""
     try:
         return computed("indexes", values, length, axis)
     except IndexError as error:

@@ -72,7 +72,7 @@ class ChangeElements(Operation):
     x: ArraySpec
     y: ArraySpec
     index: Sequence[EntryKind]
-    #: The dtype to add in; None to set elements.
+    #: The dtype used to add values; None to set elements.
     sum_dtype: str | None = None
     #: Whether to modify the array itself instead of a copy.
     inplace: bool = False
@@ -106,8 +106,8 @@ class ChangeElements(Operation):
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the tables that the kernel reads.
 
-        To set elements, these are the offsets of distinct elements, and each one's last position. To add, these are the
-        offsets, the positions of all values grouped by element, and each group's start.
+        To set elements, these are the offsets of distinct elements, and the last position of each element. To increment
+        elements, these are the offsets, the positions of all values grouped by element, and each group's start.
         """
         offsets = grid.offsets()
         names, total = grid.names()
@@ -155,9 +155,10 @@ def _setting(dtype: str, pattern: Pattern) -> Kernel:
 
 
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern, setting: bool = False) -> Kernel:
-    """Return the kernel that adds `by` to the elements of a grid in the dtype `wide`, or sets them to the last value.
+    """Return the kernel that adds values of dtype `by` to the elements of a grid, in the dtype `wide`.
 
-    After the offsets, it takes the positions grouped by element, and each group's start; see `_setting`.
+    With `setting`, the kernel sets each element to the last value instead. After the offsets, the kernel takes the
+    positions grouped by element, and each group's start; see `_setting`.
     """
     scalar = Scalar("Second" if setting else "Add", wide)
     code = scalar_code(ScalarProgram.of(scalar, [dtype, by]), ["old", "by"], ["result"])
@@ -224,13 +225,13 @@ def _stepped_axes(
     return [*front, positions, *back], flat
 
 
-#: The rows of an array with two axes.
+#: The pattern for rows of an array with two axes.
 _ROWS = Pattern(0, 1, 1)
 
 
 @dataclass(eq=False)
 class TakeRows(Operation):
-    """The rows of an array that a host vector of indexes selects."""
+    """The rows of an array at the indexes in a host vector."""
 
     x: ArraySpec
 
@@ -283,7 +284,7 @@ class ChangeRows(Operation):
         if not named.size:
             return
         if not out.size:
-            if size_of(x.shape[1:]):  # there are no rows; in a trace, nothing else raises
+            if size_of(x.shape[1:]):  # `x` has no rows; in a trace, only this line raises
                 raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)

@@ -1,7 +1,8 @@
 """Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
-A body gets the ids that the original kernel would query, and its local memory, which a function cannot declare. Kernels
-that the small scanner does not understand have no body, nor has any kernel next to a function that queries ids.
+A body takes the ids that the original kernel would query as parameters, and also its local memory, because a function
+cannot declare local memory. A kernel has no body if the small scanner does not understand it. If a function outside of
+kernels queries ids, no kernel in its translation unit has a body.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, and may use many registers and local memory; assembly marked by PTX does not.
+#: Assembly may wait for other items, and may use many registers and much local memory; assembly in the macro PTX does
+#: neither.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
@@ -48,7 +50,7 @@ class KernelBody:
     body: str
     shared: tuple[str, ...]  #: Declarations of the kernel's arrays in local memory.
     synchronizes: bool  #: Whether the items in a group depend on each other.
-    #: Whether the body's barriers are all its synchronization, so that it can run in *teams*, parts of a group.
+    #: Whether the body synchronizes only with barriers, so that it can run in *teams*, which are parts of a group.
     may_be_team: bool
 
     @property
@@ -71,8 +73,8 @@ class KernelBody:
     def definition(self, attribute: str, teams: bool) -> str:
         """Return the definitions of the function, and of the struct if there is one.
 
-        Functions that do not synchronize get the attribute. With `teams`, those that may run in teams take a team's
-        number and size.
+        A function that does not synchronize gets `attribute`. With `teams`, a function that may run in teams also takes
+        the team's number and size.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
         params += [f"__local {self.struct} *its_locals"] * bool(self.shared)
@@ -89,13 +91,13 @@ class KernelBody:
 
 @dataclass(frozen=True, eq=False)
 class UnitBodies:
-    """The kernels with bodies in a translation unit, and the text around them."""
+    """The kernels of a translation unit that have bodies, and the text around them."""
 
     texts: tuple[str | KernelBody, ...]
     kernels: dict[str, KernelBody]
 
     def code(self, names: Collection[str], attribute: str, teams: bool, after: dict[str, str]) -> str:
-        """Return the unit's code with the kernels in `names` as functions, each followed by its `after` text."""
+        """Return the unit's code with the kernels in `names` as functions; after each, insert its text in `after`."""
         written = [
             text
             if isinstance(text, str)
@@ -165,7 +167,7 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
         return f"__local {array['type']} (*{field}){''.join(lengths[1:])} = its_locals->{field};"
 
     names = [array["name"] for array in _LOCAL_ARRAY.finditer(body)]
-    # The sizes of a pointer and of an array differ.
+    # The size of an array differs from that of the pointer that replaces it.
     if any(re.search(rf"\bsizeof\s*\(?\s*{field}\b(?!\s*\[)|&\s*{field}\b(?!\s*\[)", body) for field in names):
         return None
     body = _LOCAL_ARRAY.sub(as_pointer, body)

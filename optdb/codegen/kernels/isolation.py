@@ -1,4 +1,4 @@
-"""Rewrites sources of kernels: isolates those in one program from each other, and outlines kernel bodies.
+"""Rewrites kernel sources: isolates the sources in one program from each other, and outlines kernel bodies.
 
 Many sources have a ``matmul`` or a macro ``T``: :func:`isolate` finds the names that a source defines, and
 :meth:`Isolated.between` renames them. PoCL compiles a kernel's body three times: :func:`outlined` moves the body of an
@@ -124,7 +124,7 @@ def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
         if "/*" in rest or '"' in rest or "'" in rest:  # a comment or string that ends on a later line
             raise _NotUnderstood
         if (word == "define" and names) or (word == "undef" and len(names) == 1):
-            macros.add(names[0])  # undefining a prelude macro is rejected, like defining one
+            macros.add(names[0])  # undefining a prelude macro is also rejected
         elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
             asked.update(name for name in names if name not in macros)
@@ -175,7 +175,7 @@ def _of_declaration(head: Sequence[str]) -> set[str]:
         initializer = word != "," and (initializer or word == "=")
         if initializer or word in ("*", ",", "[]") or (word == "{}" and structure):
             continue
-        if not word.isidentifier() or word == "enum":  # an enum's names are within brackets
+        if not word.isidentifier() or word == "enum":  # an enum's names are within braces
             raise _NotUnderstood
         if after in (",", "=", "[]") or (after == "{}" and before in ("struct", "union")):
             names.add(word)
@@ -192,7 +192,7 @@ def _words() -> frozenset[str]:
 
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
 PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
-#: The queries that a work item can make: its ids, and the sizes of the launch.
+#: The values that a work item can query: its ids, and the sizes of the launch.
 QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )

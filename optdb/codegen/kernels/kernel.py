@@ -1,6 +1,7 @@
-"""Kernels, described by their code, and the name, parameters and device features that are parsed from it.
+"""Kernels, described by their code and by the name, parameters and device features parsed from it.
 
-Only `ARRAY` is not C: :func:`expand_arrays` replaces it with a pointer to the buffer and an offset in bytes.
+`ARRAY` is the only construct that is not C: :func:`expand_arrays` replaces it with a pointer to the buffer and an
+offset in bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NUMBERS: dict[str, Param] = {
 _DTYPES = {word: dtype for dtype, word in CTYPES.items()}
 
 
-#: Caches results by code: similar nodes have equal codes.
+#: Results are cached by code, because similar nodes have the same code.
 _remembered = functools.lru_cache(maxsize=4096)
 
 
@@ -64,9 +65,9 @@ def kernel_names(code: str) -> tuple[str, ...]:
 
 @_remembered
 def kernel_params(code: str, name: str) -> tuple[Param, ...]:
-    """Return the declared parameters of a kernel; a pointer and its offset count as one (an array).
+    """Return the declared parameters of a kernel; a pointer and its offset become one array parameter.
 
-    Raise ValueError if there is no such kernel, or a launch cannot pass one of its parameters.
+    Raise ValueError if the code does not declare the kernel, or if a launch cannot pass one of its parameters.
     """
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
@@ -116,14 +117,14 @@ class Kernel:
     ----------
     code : str
         OpenCL C that may use the prelude (see :mod:`optdb.codegen.kernels.prelude`). The kernels of a node share one
-        source, which contains equal codes only once; each code may use the definitions of the others.
+        source, which contains each distinct code once; kernels may use each other's definitions.
     name : str, optional
         Name of the kernel function in the code. It may be omitted if the code declares one kernel.
     params : sequence, optional
         Types of the arguments: a dtype for each number, or SIZE, SSIZE, ARRAY (two parameters in the code, a pointer
         and its offset in bytes), BUFFER (a single pointer), or LOCAL. By default, they are read from the code.
     flags : str or iterable of str, optional
-        Device features that the kernel needs, see `get_flags`; in one string, they are separated by '|'. By default,
+        Device features that the kernel needs, see `get_flags`; in one string, they are separated by '|'. The default is
         the features that the dtypes in the code need.
     codevar, binvar, objvar, fname, sname : str, optional
         Names of C variables and functions, as in kernels of Theano's GPU back-end. They are accepted but ignored:
@@ -132,7 +133,7 @@ class Kernel:
     Raises
     ------
     TypeError
-        If name and params are in the order of Theano's GPU back-end.
+        If name and params are passed in the order of Theano's GPU back-end.
     ValueError
         If an omitted argument cannot be read from the code.
     """

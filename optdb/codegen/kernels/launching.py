@@ -71,9 +71,9 @@ class CompiledKernel:
     def call(self, global_size: Size, local_size: Size | None, *args: Any) -> None:
         """Launch the kernel on `global_size` work items, in groups of `local_size`, which must divide `global_size`.
 
-        Sizes are integers, or one for each dimension. If a size is 0, nothing is launched; with None, the driver
-        chooses groups. Raise KernelArgumentError if the kernel does not accept the arguments, one for each of its
-        params, or the sizes.
+        Each size is an integer, or a sequence with one integer per dimension. If a size is 0, nothing is launched; if
+        `local_size` is None, the driver chooses it. `args` has one argument for each of the kernel's params. Raise
+        KernelArgumentError if the kernel does not accept the arguments or the sizes.
         """
         bound = self.bind(args)
         self.enqueue(*self.grid(global_size, local_size), bound)
@@ -95,7 +95,7 @@ class CompiledKernel:
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch in which all arguments except the arrays, which are placeholders, are bound; see `call`."""
+        """Return a launch with all arguments bound except arrays, for which `args` has placeholders; see `call`."""
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -163,7 +163,7 @@ class CompiledKernel:
 
 
 class BoundKernel:
-    """A launch in which all arguments except the arrays are bound; launching takes a few microseconds."""
+    """A launch with all arguments bound except arrays; launching takes a few microseconds."""
 
     def __init__(
         self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
@@ -186,14 +186,14 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A cache of at most `size` values, which threads may share, and which drops all values when it is full."""
+    """A cache of at most `size` values that threads may share; it drops all values when it is full."""
 
     def __init__(self, size: int = 64) -> None:
         self._size = size
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key and an owner, such as the kernels to launch; compute it if it is missing."""
+        """Return the value for a key and its owner, such as the kernels; compute the value if it is missing."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]

@@ -1,4 +1,4 @@
-"""The parameters of a kernel, and the checks of its arguments.
+"""Kernel parameters, and type checks of their arguments.
 
 An argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
 """
@@ -36,7 +36,7 @@ Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
 class KernelArgumentError(TypeError):
-    """A kernel was launched with an argument, or declared with a parameter, of a wrong type."""
+    """A kernel was launched with an argument of the wrong type, or declared with a parameter of the wrong type."""
 
 
 class Param:
@@ -63,7 +63,7 @@ class ScalarParam(Param):
 
     def __init__(self, dtype: DTypeLike, word: str | None = None) -> None:
         self.dtype: AnyDtype = np.dtype(dtype)
-        ctype(self.dtype)  # raises where kernels have no such type
+        ctype(self.dtype)  # raises TypeError if kernels cannot use this dtype
         self.slots = (self.dtype,)
         self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
         super().__init__(word or self.dtype.name)
@@ -130,7 +130,7 @@ class SSizesParam(Param):
         return (value if packed else self.pack(value),)
 
     def pack(self, value: Sequence[int]) -> Packed:
-        """Pack integers for OpenCL, once for repeated launches; raise KernelArgumentError if they do not fit."""
+        """Pack integers for OpenCL, for use in any number of launches; raise KernelArgumentError if they do not fit."""
         try:
             integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
         except TypeError as error:
@@ -186,7 +186,7 @@ _NO_OFFSET = np.uint64(0)
 
 
 def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
-    """Return the offset of an array in its buffer as an argument for OpenCL."""
+    """Return an array's offset in its buffer, as an OpenCL argument."""
     if isinstance(offset, SymInt):
         return SymbolicArgument(_OFFSET_DTYPE, (offset,))
     return np.uint64(offset) if offset else _NO_OFFSET

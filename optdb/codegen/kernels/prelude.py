@@ -1,7 +1,8 @@
 """The macros and types that kernels use, defined before every kernel's code.
 
-The prelude matches that of Theano's GPU back-end, so that its kernels can be ported. `OUTLINED_KERNEL` is optdb's own:
-in it, each work item processes a chunk of work (:mod:`optdb.codegen.kernels.isolation`).
+The prelude matches that of Theano's GPU back-end, so that kernels written for that back-end can be ported. Only optdb
+has `OUTLINED_KERNEL`, for kernels in which each work item processes a chunk of work
+(:mod:`optdb.codegen.kernels.isolation`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Builds kernels: all kernels of a function in one program.
 
-:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels. A `one_program` block
-collects units and builds them in few programs when it exits: on PoCL, twenty kernels take 3.1 s in twenty programs, and
-0.13 s in one. If a joint program does not compile, its units are built one by one, so that the error shows the faulty
-code.
+:func:`compile_kernels` makes a :class:`TranslationUnit` from the code of a node's kernels. A `one_program` block
+collects units and builds them as a few programs when it exits: on PoCL, twenty kernels take 3.1 s in twenty programs,
+and 0.13 s in one. If a joint program does not compile, its units are built one by one, so that the error shows the
+faulty code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of a function's programs that are compiled concurrently, and minimum number of characters in each.
+#: Maximum number of programs that are compiled concurrently for a function, and minimum number of characters per
+#: program.
 _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
 #: Held while programs are built, so that no two threads build the same unit.
@@ -39,7 +40,7 @@ _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDicti
 
 
 class TranslationUnit:
-    """Kernels that are built together, and their distinct source codes; `title` names the owner in errors."""
+    """Kernels that are built together, and their distinct sources; `title` names the owner in errors."""
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
         self.context = context
@@ -52,12 +53,12 @@ class TranslationUnit:
 
     @functools.cached_property
     def code(self) -> str:
-        """Return all codes as one string."""
+        """Return all sources as one string."""
         return "\n".join(self.codes)
 
     @functools.cached_property
     def outlined(self) -> tuple[str, frozenset[str]]:
-        """Return the code, with bodies outlined where the driver needs it, and the names of these kernels."""
+        """Return the code, with bodies outlined if the driver needs it, and the names of the outlined kernels."""
         return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else (self.code, frozenset())
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
@@ -91,7 +92,7 @@ class TranslationUnit:
         _origins[program.int_ptr, name] = self
 
     def build(self) -> None:
-        """Build a program from this unit alone; raise BuildError if it does not compile, or an error of `attach`."""
+        """Build a program from this unit alone; raise BuildError if it does not compile, or an error from `attach`."""
         code, names = self.outlined
         if names:
             try:
@@ -109,7 +110,8 @@ _Part = tuple[TranslationUnit, Isolated]
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
     """Build kernels with distinct names as one program, or collect them in `one_program`; return them by name.
 
-    `name` is their owner's name for errors. Raise UnsupportedKernel if the device lacks a feature, or BuildError.
+    `name` is the owner's name in errors. Raise UnsupportedKernel if the device lacks a feature, and BuildError if the
+    code does not compile.
     """
     kernels = list(kernels)
     names = [kernel.name for kernel in kernels]
@@ -119,7 +121,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
     units = context.kept.setdefault(__name__, {})
-    # While the lock is held, no other thread builds the unit without attaching these launchers.
+    # Add the launchers while holding the lock, so that a thread that builds the unit also attaches them.
     with _building:
         if codes not in units:
             units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
@@ -154,7 +156,7 @@ def try_compile(
 def one_program() -> Iterator[None]:
     """Collect the kernels that this thread compiles in the block; build one program per context when it exits."""
     if getattr(_waiting, "units", None) is not None:
-        yield  # a nested function, such as Scan's: the outer block builds
+        yield  # a nested function, such as Scan's: the outer block builds its kernels
         return
     units: dict[TranslationUnit, None] = {}
     _waiting.units = units
@@ -214,7 +216,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
     if not are_several or len(parts) == 1:
         return [list(isolated)]
     lengths = [0] * len(parts)
-    # Sorting by length and text gives every process the same parts, so that the disk cache has them.
+    # Sorting by length and text gives every process the same parts, so that they are found in the disk cache.
     for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
         shortest = lengths.index(min(lengths))
         parts[shortest].append(pair)

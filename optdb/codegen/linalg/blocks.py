@@ -24,7 +24,7 @@ from optdb.runtime.context import Context
 
 
 class Stacking:
-    """Converts arrays of a dtype, which broadcast to a rank, to batches of matrices: views if possible, else copies."""
+    """Converts arrays of one dtype, padded to `ndim` axes, to batches of matrices: views if possible, else copies."""
 
     def __init__(self, dtype: str, ndim: int) -> None:
         self._ndim = ndim
@@ -34,12 +34,12 @@ class Stacking:
         return self._copying.kernels()
 
     def copy(self, kernels: Kernels, context: Context, x: Array, out: Array) -> None:
-        """Copy an array to another one, with broadcasting."""
+        """Copy an array to another array, with broadcasting."""
         out = padded(out, self._ndim)
         self._copying.launch(kernels, context, out.shape, [padded(x, self._ndim), out])
 
     def batch(self, kernels: Kernels, context: Context, x: Array, batch: Sequence[int]) -> Array:
-        """Return an array's matrices (its last two axes) broadcast to a batch; one matrix if the batch shares it."""
+        """Return an array's matrices (last two axes) broadcast to a batch; if all are the same, return only one."""
         x, batch = padded(x, self._ndim), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
@@ -82,7 +82,7 @@ def part(x: Array, rows: tuple[int, int], columns: tuple[int, int] | None = None
 
 
 def broadcast_batches(op: object, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape to which the batches of arrays broadcast; raise ValueError if they do not."""
+    """Return the shape to which the batches of arrays broadcast; raise ValueError if they are incompatible."""
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]
     result = []
@@ -116,7 +116,7 @@ def factor_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def panel_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels of `solve_vectors`, and those of `solve_block` for blocks of `leaf_rows`."""
+    """Return the kernels of `solve_vectors`, and those of `solve_block` for blocks of `leaf_rows` rows."""
     names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
     return [_block_kernel(name, dtype, context) for name in names]
 
@@ -149,13 +149,13 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """Zero the other triangle of C-contiguous factors; fill failed factors with NaN."""
+    """Zero the opposite triangle of C-contiguous factors; fill failed factors with NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
 
 def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bool) -> None:
-    """Solve systems in place, with lower triangles of at most `leaf_rows`; all systems may share one triangle."""
+    """Solve lower triangular systems of at most `leaf_rows` rows in place; all systems may share one triangle."""
     count, n, m = z.shape
     arrays = [t, *_steps(t), z, *_steps(z)]
     if n <= SIDES[-1]:

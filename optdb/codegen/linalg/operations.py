@@ -41,14 +41,14 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import specialize
 
-#: Diagonal blocks of a symmetric product with at most this many rows compute both triangles.
+#: Both triangles are computed in diagonal blocks of a symmetric product that have at most this many rows.
 _SQUARE = 256
 #: The number of rows in each half of a symmetric product is a multiple of this.
 _STEP = 64
 
 
 def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int = 0) -> None:
-    """Set the lower triangles of a batch of matrices to their factors; the rest of `z` becomes undefined.
+    """Replace the lower triangles of the matrices in `z` with their factors; the rest of `z` becomes undefined.
 
     `info` receives the number of the first pivot that is not positive, offset by `begin`, if there is one.
     """
@@ -117,7 +117,7 @@ def check_square(operation: Any, x: Array) -> None:
 
 @dataclass(eq=False)
 class Cholesky(Operation):
-    """The triangular factors of positive definite matrices; the other triangle is 0.
+    """The triangular factors of positive definite matrices; elements outside the triangles are 0.
 
     The factor of a matrix that is not positive definite is NaN. With `info`, a second output of int32 has a number for
     each matrix, as in LAPACK: 0, or k if the leading minor of order k is the first that is not positive.

@@ -209,7 +209,7 @@ class LoopBody:
 
 
 def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
-    """Return an order of the steps in which reads at computed indices are early and adjacent, and share a loop."""
+    """Return an order of the steps that makes reads at computed indices early and adjacent, so they share a loop."""
     needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
@@ -235,7 +235,7 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
 
 Value = TypeVar("Value")
 
-#: Maximum absolute value of an exponent for which a power is computed by products.
+#: Maximum absolute value of an exponent for which a power is computed as products.
 _LARGEST_EXPONENT = 4.5
 
 
@@ -252,7 +252,7 @@ def power(
     whole, half = divmod(abs(int(doubled)), 2)
     mul = Scalar("Mul", dtype)
     if half:
-        # The root of -0 is -0, unlike other powers of -0, so add 0 to turn -0 into 0.
+        # The square root of -0 is -0, unlike other powers of -0, so add 0 to turn -0 into 0.
         base = apply(Scalar("Add", dtype), [base, Number.of(0, dtype)])
     factors: list[Value] = [base] * whole
     if half:
@@ -263,7 +263,7 @@ def power(
     if exponent < 0:
         result = apply(Scalar("Inv", dtype), [result])
     if half:
-        # The root of minus infinity is NaN, but its power is not.
+        # The square root of minus infinity is NaN, but its powers are not.
         is_lowest = apply(Scalar("EQ", "bool"), [base, Number.of(-np.inf, dtype)])
         limit = Number.of(np.inf if exponent > 0 else 0, dtype)
         result = apply(Scalar("Switch", dtype), [is_lowest, limit, result])

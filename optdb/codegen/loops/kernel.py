@@ -42,7 +42,8 @@ _CODE = functions("loops/loops.cl")
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
     """Collapse a domain to the fewest axes that the indices allow; return the domain and a mapping of axes.
 
-    It maps each old axis to its new axis and to the last old axis merged there; axes of length 1 are dropped.
+    The mapping gives, for each old axis, the new axis and the last old axis merged into it. Axes of length 1 are
+    dropped.
     """
     indices = list(indices)
     groups: list[list[int]] = []
@@ -95,7 +96,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`, as a point reads only elements that it writes."""
+        """Return the buffers that may share memory with `stored`, because a point reads only elements it writes."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -118,7 +119,7 @@ class LoopKernel:
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags; as a function (for CPUs), the code does the first item's work."""
+        """Return the code and its compiler flags; with `is_function`, the code is a CPU function for the first item."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = [f"i{number}" for number in range(len(self.body.sources))]

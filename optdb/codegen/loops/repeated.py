@@ -46,8 +46,8 @@ class _Param:
 class RepeatedLoops:
     """Steps that run fused loops, or loops of such steps, several times.
 
-    `rows` are the buffers that advance with each step, and `parts` the contents of a step, in order: loops of one item
-    with their grids, or repeated loops. Raise NotRepeatable if the parts' codes cannot be combined.
+    `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
+    item with their grids, or repeated loops. Raise NotRepeatable if the code of the parts cannot be combined.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item either
 sums one row, using vectors, or sums several neighbouring columns. On other devices, an item computes the moments of
-some elements in registers, and merges them into its own; rounding errors do not grow with the number of elements. A
-value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
+some elements in registers, and merges them into its running moments; rounding errors do not grow with the number of
+elements. A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from optdb.runtime.sizes import largest, smallest
 
 _LANES = 8
 
-#: The elements of part `mine`.
+#: OpenCL C that computes the range of elements in part `mine`, and their number.
 _PART = """const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;"""
 
@@ -205,7 +205,7 @@ GROUP = 256
 _GROUP_OF_NUMBERS = 64
 #: Number of elements that an item has in flight to hide latency.
 SEVERAL = 8
-#: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
+#: Teams of up to this many items may have one element per item, so that neighbouring items read neighbouring elements.
 _WARP = 32
 
 _CODE = {
@@ -218,9 +218,9 @@ _CODE = {
 class Statistic:
     """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
-    #: The name of the struct and, in lower case, the end of the names of functions: ``merge_`` and ``merged_``.
+    #: The name of the struct. In lower case, it is the suffix of two function names: ``merge_`` and ``merged_``.
     name: str
-    #: For each member of a part's state, the array that holds it, or None: sums in float64 have no compensations.
+    #: For each member of a part's state, the array that holds it, or None: sums in float64 have no compensation terms.
     members: Mapping[str, str]
     #: All functions that the code uses.
     helpers: tuple[str, ...]
@@ -230,7 +230,8 @@ class Statistic:
     one: str
     center: bool
     results: Mapping[str, str]
-    #: For sums in float64: the passes over the elements, and the variable of the passes for each array of sums.
+    #: For sums in float64: the passes over the elements, and for each array of sums the variable that holds the sum in
+    #: a pass.
     passes: tuple[Pass, ...]
     wide_sums: Mapping[str, str]
 
@@ -319,7 +320,7 @@ def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool
 
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
-    """Launch a kernel of `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
+    """Launch a kernel from `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
     items, group, team = teams(context, _GROUP_OF_NUMBERS, n, parts)
     kernel.call(items, group, n, team, size, parts, *args)
 

@@ -2,9 +2,9 @@
 
 The ``along`` kernels fold neighbouring elements into the same output, the ``across`` kernels into neighbouring outputs.
 A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If one output has many
-elements, they are folded in parts, which kernels of another `ReductionCode` fold. An `Epilogue` is computed from each
-result. A program may compute several values per element, which are folded in one pass; the accumulator is then a
-struct.
+elements, they are folded in parts, and the kernels of another `ReductionCode` fold the partial results. An `Epilogue`
+is computed from each result. A program may compute several values per element, which are folded in one pass; the
+accumulator is then a struct.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 STRIP = 1024
 #: Number of rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: Number of independent accumulators per work item, which hide latency: in general, for compensated sums of all
-#: elements, and for passes that compute several sums.
+#: Number of independent accumulators per work item, which hide latency: the usual number, the number for compensated
+#: sums of all elements, and the number for passes that compute several sums.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
@@ -36,7 +36,7 @@ SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 class Epilogue:
     """A computation that is fused into a reduction: it is applied to each result, and its outputs are stored."""
 
-    #: Computes the outputs from the results, its first inputs, and from elements of other arrays.
+    #: Computes the outputs; its inputs are the results, followed by elements of other arrays.
     program: ScalarProgram
     #: For each of the other arrays, whether it has one element.
     single: tuple[bool, ...]
@@ -71,8 +71,8 @@ class ReductionCode:
 
     fold: str
     pre: ScalarProgram
-    #: For each array, whether it has one element; then, whether it has one element per result, which vectors do not
-    #: support.
+    #: For each array, `single` says whether it has one element, and `fixed` whether it has one element per result,
+    #: which vectors do not support.
     single: tuple[bool, ...]
     fixed: tuple[bool, ...]
     acc_dtype: str
@@ -239,10 +239,10 @@ class ReductionCode:
         return f"ACC several[{count}];\n{loop}"
 
     def _steps(self) -> dict[str, str]:
-        """Return statements that locate the element at an index, and the element `step` positions further.
+        """Return statements that locate the element at an index, and the element `step` positions after it.
 
-        ``c<d>`` is the index along axis d, and ``s<d>`` the step's digit. For each array x, ``x_s`` is the offset of a
-        step, and ``x_w<d>`` the offset to add when the index along axis d wraps around.
+        ``c<d>`` is the index along axis d, and ``s<d>`` is the step's digit for that axis. For each array x, ``x_s`` is
+        the offset of a step, and ``x_w<d>`` the offset to add when the index along axis d wraps around.
         """
         inner = range(self.folded - 1, 0, -1)
 

@@ -1,7 +1,7 @@
-"""The operation that reduces arrays over axes, and the choice and launches of its kernels.
+"""The operation that reduces arrays over axes, and the code that chooses and launches its kernels.
 
-If there are few outputs and many elements, several work items share an output: each stores a part, and a second kernel
-folds the parts. Launches are cached by shapes and strides.
+If there are few outputs and many elements, several work items share an output: each stores a partial result, and a
+second kernel folds the partial results. Launches are cached by shapes and strides.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Axes:
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     #: For each array with one element per result, inputs first, its strides along the kept axes.
     out: tuple[tuple[int, ...], ...]
-    #: Number of neighbours along the last reduced axis that are read at a time; its length counts groups of them.
+    #: Number of neighbours along the last reduced axis that are read at a time; the length of this axis counts groups
+    #: of neighbours.
     neighbours: int = 1
 
     @property
@@ -81,13 +82,13 @@ class Axes:
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
-        """Return the same axes for kernels that read four neighbours at a time."""
+        """Return these axes for kernels that read four neighbours at a time."""
         steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
         folded = (*self.folded[:-1], self.folded[-1] // QUAD)
         return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)
 
     def with_longest_first(self) -> Axes:
-        """Return the same axes, with the longest reduced axis first if its index needs more than 32 bits.
+        """Return these axes, with the longest reduced axis first if its index needs more than 32 bits.
 
         Kernels do not store the index along the first axis, and no array has two axes that long.
         """
@@ -226,9 +227,9 @@ class Reduction(Operation):
     axes: Sequence[int]
     dtype: str
     acc_dtype: str
-    #: The prologue computes one or several elements from elements of the arrays, which are folded separately.
+    #: From elements of the arrays, the prologue computes one or more values, each of which is folded separately.
     pre: ScalarProgram | None = None
-    #: The epilogue computes the outputs from the results, its first inputs, and from elements of other arrays.
+    #: The epilogue computes the outputs; its inputs are the results, followed by elements of other arrays.
     post: ScalarProgram | None = None
     others: Sequence[ArraySpec] = ()
 
@@ -287,7 +288,7 @@ class Reduction(Operation):
         self._quad_decisions: LaunchCache[bool] = LaunchCache()
 
     def _fixed(self) -> tuple[bool, ...]:
-        """Return, for each input, whether it has one element per result; if all inputs do, return only False."""
+        """Return, for each input, whether it has one element per result; if all inputs do, every entry is False."""
         fixed = tuple([not x.single and all(x.broadcastable[axis] for axis in self.axes) for x in self.inputs])
         varies = [x for x, is_fixed in zip(self.inputs, fixed, strict=True) if not (is_fixed or x.single)]
         return fixed if varies else (False,) * len(fixed)

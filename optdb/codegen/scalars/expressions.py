@@ -1,8 +1,8 @@
 """The OpenCL C expression of each scalar op, for numbers and for vectors.
 
-An entry takes a :class:`ScalarEmitter` for one application of an op; a short entry is a string, in which ``{0}`` is the
-first input, and ``{T}`` the output type. Inputs are first converted to the output's dtype, as in NumPy. A complex
-number is a vector of two; see ``optdb/codegen/scalars/complexes.cl``.
+The entry for an op is a function of a :class:`ScalarEmitter`, which stands for one application of the op. A short entry
+is a string, in which ``{0}`` is the first input, and ``{T}`` is the output type. Inputs are first converted to the
+output's dtype, as in NumPy. A complex number is a vector of two; see ``optdb/codegen/scalars/complexes.cl``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ScalarEmitter:
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return an element of the array that the scalar names, at an index that is the input plus an offset."""
+        """Return the element of the scalar's array at an index that is the input plus the scalar's offset."""
         return self._element(self.input(0, "int64"))
 
     def _element(self, index: str) -> str:

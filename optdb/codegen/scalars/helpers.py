@@ -1,7 +1,7 @@
 """OpenCL C functions for scalar ops that need more than an expression, from the .cl files of this package.
 
 Their placeholders are ``T`` (the computed type), ``U`` (the unsigned type in which overflow is defined), ``EPSILON``,
-``TINY`` (a number close to zero), and the names of called functions; for complex ones, see ``complexes.cl``.
+``TINY`` (a number close to zero), and the names of called functions; for complex functions, see ``complexes.cl``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from optdb.codegen.source import filled, functions
 #: Bernoulli numbers of even index, from the second on.
 _BERNOULLI = [Fraction(*pair) for pair in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))]
 
-#: The coefficients of polynomials, by name in ``POLYNOMIAL(x, NAME)``.
+#: The coefficients of polynomials, by the name that ``POLYNOMIAL(x, NAME)`` uses.
 _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
     "PSI": [b / (2 * k) for k, b in enumerate(_BERNOULLI, 1)],
     "TRI_GAMMA": _BERNOULLI,
@@ -74,14 +74,14 @@ for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("t
 
 
 class Helpers:
-    """The functions that a program calls. Their names have a prefix that differs between the codes of a node."""
+    """The functions that a program calls. Their names have a prefix that is unique among the kernels of a node."""
 
     def __init__(self, prefix: str = "optdb") -> None:
         self._prefix = prefix
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Add the function `kind` for the C type `name`, and return its name; overflow is defined in `unsigned`."""
+        """Add the function `kind` for the C type `name`; return its name. Overflow is defined for type `unsigned`."""
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
             code = _FUNCTIONS[kind]

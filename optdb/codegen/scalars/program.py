@@ -124,7 +124,7 @@ class ScalarProgram:
     ) -> list[Value]:
         """Interpret the program over values of any type, and return the results.
 
-        `apply` returns the result of a step for its scalar and inputs, and `constant` the value of a constant.
+        `apply` returns the result of a step, given its scalar and inputs; `constant` returns the value of a constant.
         """
         values = list(inputs)
 
@@ -190,7 +190,7 @@ class ProgramBuilder:
         self._slots: dict[Application, int] = {}
 
     def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
-        """Apply a scalar, and return the slot of its result. A power with exponent 2 of a float becomes `Sqr`."""
+        """Apply a scalar, and return the slot of its result. The square of a float becomes `Sqr`."""
         if scalar.name == "Pow" and self._is_square(scalar.dtype, *slots):
             scalar, slots = Scalar("Sqr", scalar.dtype), slots[:1]
         step = scalar, tuple(slots)

@@ -93,7 +93,7 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function, with `fixed` only for its example's shapes; raise `Untraceable` if a step cannot be traced."""
+    """Trace a function, only for its example's shapes if `fixed`; raise `Untraceable` if a step cannot be traced."""
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)
@@ -163,7 +163,7 @@ class _Walk:
                 raise Untraceable(f"the argument {name} is updated by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
-        # Results have positions as keys, since their values may be plain numbers.
+        # Results are identified by position, since their values may be plain numbers.
         results = [(number, "result") for number in range(returned)]
         values = following | {key: linked.value(linked.outputs[key[0]]) for key in results}
         values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
@@ -211,7 +211,7 @@ def in_order(context: Context, array: Array, always: bool = False) -> Array:
 
 
 def is_open(value: Any) -> bool:
-    """Return whether a host value is only known in a call."""
+    """Return whether a host value is known only during a call."""
     return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 

@@ -26,9 +26,9 @@ from optdb.runtime.sizes import operand
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Example calls of the only function, or of each function by name, with None for the first function.
+#: Example calls of the only function, or of each function by name; None stands for the first function's name.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
-#: The name in the file of a first function without a valid name.
+#: The name that the first function gets in the file if it has no valid name.
 _OWN = "call"
 
 
@@ -89,7 +89,7 @@ def write(
     path : str or Path
         The file's path; an existing file is replaced.
     functions : mapping
-        The functions by name; the loaded file itself calls the first. None stands for the function's own name.
+        The functions by name; calling the loaded file calls the first one. None stands for the function's own name.
     examples : sequence or mapping, optional
         Example calls of the only function, or of each function by name; by default, calls with the shapes of recent
         calls.
@@ -206,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace, and the reason if it is valid only for the example's shapes, else None."""
+    """Return a trace and, if it is valid only for the example's shapes, the reason, else None."""
     if fixed is not None:
         return traced(True), fixed
     try:

@@ -2,7 +2,7 @@
 
 The first call with new shapes computes its results while it is traced. Its steps become the nodes of a
 :class:`TracedCall`, which `optdb.device.plans` records and repeats. If the trace reads a value
-(`FunctionTracer.concrete`), the traced call is valid only for this value. A call applies all updates or none.
+(`FunctionTracer.concrete`), the traced call is valid only for this value. A call applies either all updates or none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
-#: The maximum number of traced calls that a function keeps; one more discards them all.
+#: The maximum number of traced calls that a function keeps; when another one is added, all are discarded.
 _MOST_TRACED = 64
-#: A call whose arguments have more bytes is not traced for the calling thread first.
+#: Maximum size in bytes of the arguments of a call that is first traced to run in the calling thread.
 _MOST_BYTES_IN_CALLER = 1 << 20
 
 
@@ -67,7 +67,7 @@ class TracedFunction:
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in the cells; store next values there, and return None for them.
+        """Return the outputs for the arguments in the cells; store next values in the cells, and return None for them.
 
         Arguments are NumPy arrays of the declared dtypes, device values, or other values.
         """

@@ -52,7 +52,7 @@ class HostComputation:
     memory: FunctionMemory
     #: The target of each output: a host cell's number; or a buffer, the mailbox that fills it, and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
-    #: The host time in all calls, in seconds, without waits for the device.
+    #: Total host time of all calls in seconds, excluding waits for the device.
     total_s: float = 0.0
 
     def values(self) -> list[Any]:

@@ -52,7 +52,7 @@ class PairedBuffer:
         self._event: Any = None
 
     def holds(self, value: HostArray) -> bool:
-        """Return whether an array is bitwise equal to the last sent values."""
+        """Return whether an array is bitwise equal to the values that were sent last."""
         bits = np.ascontiguousarray(value, self.host.dtype).reshape(-1).view(np.uint8)
         return np.array_equal(self.host.view(np.uint8), bits)
 
@@ -106,14 +106,14 @@ class Resident:
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
             self.array = from_host(self._context, flat)
-            # Without a buffer in host memory, the device would miss later changes of the array.
+            # Without a buffer in host memory, the device would miss later changes to the array.
             self._source = None if self._context.profile.shares_host_memory else value
             return
         self.array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
 
 
-#: The contexts of calls that nothing has waited for.
+#: The contexts with calls that may still be running, because nothing has waited for them.
 _AT_WORK: set[Context] = set()
 
 
@@ -128,7 +128,7 @@ def may_be_in_use(context: Context) -> bool:
 
 
 def finish_work(context: Context) -> None:
-    """Wait for all calls that `begin_work` has noted."""
+    """Wait for all calls that `begin_work` has recorded."""
     if _AT_WORK and context in _AT_WORK:
         _AT_WORK.discard(context)
         finish(context)
@@ -189,7 +189,7 @@ class PlacedValue:
             return self._memory.take(self.shape)
 
     def fetch(self) -> HostArray:
-        """Wait for the value, replace the proxy by a NumPy array that the host may modify, and return the array."""
+        """Wait for the value, replace the proxy with a NumPy array that the host may modify, and return the array."""
         if self.view is None:
             value = self.copied()
         else:

@@ -43,7 +43,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return the memory for a loop's body, which shares these buffers."""
+        """Return the memory for a loop's body; it shares these buffers."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))

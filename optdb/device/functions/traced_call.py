@@ -1,4 +1,4 @@
-"""Runs calls with the input shapes of one traced call, by plans."""
+"""Runs calls that have the input shapes of one traced call, using plans."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from optdb.runtime.timing import RunAhead
 
 @dataclass(eq=False)
 class TracedCall:
-    """Runs the calls with the shapes of one traced call."""
+    """Runs all calls that have the input shapes of one traced call."""
 
     context: Context
     memory: FunctionMemory
@@ -102,7 +102,7 @@ class TracedCall:
             self._machine = PlannedMachine(linked)
 
     def send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Transfer a call's arguments to the device; if it is busy, return the events of the copies."""
+        """Transfer a call's arguments to the device; if the device is busy, return the events of the copies."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
@@ -124,7 +124,7 @@ class TracedCall:
         return self._machine
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
-        """Run a call; raise Mismatch if a value differs from that in the traced call."""
+        """Run a call; raise Mismatch if a value differs from the value in the traced call."""
         finish_work(self.context)
         self.send(cells)
         if self._machine is None:

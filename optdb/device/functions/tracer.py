@@ -42,7 +42,7 @@ from optdb.runtime.recording import Untraceable
 
 
 class Retrace(Exception):
-    """Raised if a trace finds a fact that it needed earlier, so that it must start again."""
+    """Raised if a trace finds a fact that it needed earlier; the trace must then be restarted."""
 
 
 class TooMuchWork(Exception):
@@ -80,9 +80,9 @@ class FunctionTracer:
         self._errors: list[Callable[[], Exception]] = []
         #: The shapes of the arguments before the call updates them.
         self.shapes = shapes_of(cells)
-        #: Maps a tensor computed on the host to its buffer pair.
+        #: Maps a tensor computed on the host to its paired buffer.
         self._from_host: dict[Tensor, PairedBuffer] = {}
-        #: The arguments: tensors for arrays, host values for others.
+        #: The arguments: tensors for arrays, and host values for other arguments.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
         finish_work(context)
         self.traced.send(cells)

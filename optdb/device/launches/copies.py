@@ -30,7 +30,7 @@ _MIN_COPIES = 4
 
 
 def copies_course(context: Context, commands: CommandList, setting: str) -> Course:
-    """Merge the small copies among bound commands; the setting is the flag ``optdb.merge_launches``."""
+    """Merge the small copies among bound commands; `setting` is the value of the flag ``optdb.merge_launches``."""
     due = calls_until_gathering(context, commands, setting)
     if due == math.inf:
         return None
@@ -66,13 +66,13 @@ def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in order, with a flag: whether the run has enough independent copies for a launch."""
+    """Yield runs of commands in order; a flag says whether the run has enough independent copies for a launch."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)
         ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
         while block:
-            # A run ends before a copy that depends on one of its copies.
+            # A run ends before a copy that depends on an earlier copy in the run.
             independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
             length = sum(1 for _ in independent) if is_copy else len(block)
             yield block[:length], is_copy and length >= _MIN_COPIES

@@ -1,7 +1,7 @@
 """Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
 An entry begins with its case number. A launch's entry continues with the number of work items, the group size, the
-number of groups, and the arguments, aligned to their sizes. A buffer is passed as its address.
+number of groups, and the arguments, each of which is aligned to its size. A buffer is passed as its address.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ COPY, FILL, FIRST_CASE = range(3)
 PIECE_NBYTES = 1 << 14
 #: The maximum length of a fill's pattern, in bytes.
 MAX_PATTERN_NBYTES = 16
-#: The name of the kernel in every program that writes a buffer's address.
+#: The name of the kernel that writes a buffer's address; every program contains it.
 ADDRESS = "optdb_address"
 #: The alignment of table entries, in words.
 _ALIGNED_WORDS = 16
 
 
 def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]:
-    """Return the entry of a bound launch, copy or fill, for a case number and the addresses of buffers."""
+    """Return the entry of a bound launch, copy or fill, given a case number and the addresses of buffers."""
     match command:
         case EnqueueKernel():
-            # Without a group size, which the driver would choose, an entry uses groups of one item.
+            # If a launch leaves the group size to the driver, its entry uses groups of one item.
             group = command.local_size or (1,) * len(command.global_size)
             groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
             return launch_entry(case, group, groups, command.args, addresses)

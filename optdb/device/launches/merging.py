@@ -1,7 +1,7 @@
 """Replaces a plan's commands by fewer launches if that pays off (:class:`LaunchMerging`).
 
 A generator, the *course*, decides which commands are merged, and when. It yields a :class:`Pause` to let calls continue
-meanwhile, and finally returns the merged commands. :class:`CommandAccesses` tells which commands may be reordered.
+meanwhile, and finally returns the merged commands. :class:`CommandAccesses` determines which commands may be reordered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Pause:
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Total number of the plan's calls before the course continues.
-    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue once these calls were made.
+    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after these calls.
     is_watched: bool = False  #: Whether each call during the wait has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
 
@@ -64,7 +64,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Note that `times` calls need no Python; return whether a call must run in Python first."""
+        """Count `times` calls that need no Python; return whether a call must run in Python first."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False

@@ -2,8 +2,8 @@
 
 Calls wait for merging only if the user forces it. The build starts when the launch time that merging would have saved
 reaches a share of the compile time. Then several configurations are timed, and the fastest one is kept. A launch reads
-tables of commands, tiles and phases. Commands that depend on each other are in different phases, between which the
-groups meet at a barrier. Commands may move past independent, unmerged commands.
+tables of commands, tiles and phases. Commands that depend on each other are in different phases, and the groups wait at
+a barrier between two phases. Commands may move past independent, unmerged commands.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from optdb.runtime.timing import StepTrial
 
 _logger = logging.getLogger(__name__)
 
-#: The number of polls after which a group stops waiting for others, about ten seconds on a GPU.
+#: The number of polls after which a group stops waiting for other groups; this takes about ten seconds on a GPU.
 _POLLS = 1 << 24
 #: The maximum number of tiles per group if only commands that leave compute units idle are merged.
 _MAX_ROUNDS_OF_SMALLEST = 1
 #: The number of calls before a thread looks for commands to merge.
 _CALLS_UNTIL_LOADED = 8
-#: The share of the compile time that merging must have been able to save before the build starts.
+#: The build starts when merging would have saved this share of the compile time.
 _BACKGROUND_SHARE = 0.25
 #: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
 #: The first configuration merges all commands that the others merge.
@@ -59,7 +59,7 @@ _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Among configurations within 3 % of the fastest, choose the one with the fewest launches.
 _AS_QUICK = 1.03
 
-#: For each segment, its runs of commands, each with its queue's handle, or 0 if it is not merged.
+#: For each segment, its runs of commands, each with the handle of its queue, or with 0 if the run is not merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -85,7 +85,7 @@ class PersistentProgram:
         return self._program is not None
 
     def build(self, in_child: bool) -> None:
-        """Build or load the program, with `in_child` in a child process; raise BuildError if that fails."""
+        """Build or load the program, in a child process if `in_child`; raise BuildError if that fails."""
         context = self._resident.context
         program, self._cases = (build_in_child if in_child else build)(context, self._description)
         with logged("reading the addresses of buffers"):
@@ -132,7 +132,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """For products whose phase would leave groups idle, map the command's number to a half-tile launch."""
+        """Map the numbers of products whose phases would leave groups idle to launches with half tiles."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -157,7 +157,7 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return a run's tiles (lower half: its entry's start; upper half: its index), and the bounds of each phase."""
+        """Return a run's tiles (lower half: the entry's start; upper half: the tile's index) and its phases' bounds."""
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
@@ -280,7 +280,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _find_configurations(self) -> list[_Runs]:
-        """Return the configurations; of several that merge equally many commands, only the first."""
+        """Return the configurations; among those that merge the same number of commands, keep only the first."""
         found: dict[int, _Runs] = {}
         for most, least in _CONFIGURATIONS if self._is_timed else [(MAX_ROUNDS, MIN_COMMANDS)]:
             chosen = {
@@ -322,7 +322,7 @@ class PersistentMerger:
         ]
 
     def _calls_until_paid(self) -> int:
-        """Return after how many calls the saved launches add up to a share of the compile time."""
+        """Return the number of calls after which the saved launch time reaches a share of the compile time."""
         commands, quirks = self.mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         compile_s = len(kernels_of(commands)) * quirks.kernel_compile_s

@@ -1,9 +1,9 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
-A *tile* is the work that one group does at a time: a work item of the command for each item of the group, or a piece of
-a copy. The merged kernel calls the other kernels as functions, which ``bodies`` generates. A kernel whose items
-synchronize needs groups of its own size, or runs in *teams* within a group, which synchronize separately
-(``GridBarrier.has_teams``).
+A *tile* is the work that one group does at a time: one of the command's work items for each item of the group, or a
+piece of a copy. The merged kernel calls the other kernels as functions, which ``bodies`` generates. A kernel whose
+items synchronize needs groups of its own size, or runs in *teams*, which are parts of a group that synchronize
+separately (``GridBarrier.has_teams``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CODE = functions("kernels/launches.cl")
 
 
 def _id_in_loop(word: str, dim: int) -> str:
-    """Return the expression for an id query if one work item loops over all items."""
+    """Return the expression that replaces an id query if one work item loops over all items."""
     if word == "get_local_id":
         return "0"
     if word == "get_local_size":
@@ -43,7 +43,7 @@ def _id_in_loop(word: str, dim: int) -> str:
 
 
 def _id_in_group(word: str, dim: int) -> str:
-    """Return the expression for an id query if work items are numbered group by group."""
+    """Return the expression that replaces an id query if work items are numbered group by group."""
     below = "".join(f" / its_{{0}}{n}" for n in range(dim))
     group = f"(its_g{below.format('n')}" + (f" % its_n{dim})" if dim < 2 else ")")
     local = f"(its_l{below.format('s')}" + (f" % its_s{dim})" if dim < 2 else ")")
@@ -92,7 +92,7 @@ def merged_program(
     """Write a program that runs the work groups of several kernels in groups of `items` items.
 
     Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
-    `kernels` maps each kernel to its launches' smallest group size.
+    `kernels` maps each kernel to the smallest group size of its launches.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}

@@ -22,9 +22,9 @@ from optdb.runtime.library import cl
 _ITEMS = {"cpu": 1, "gpu": 256}
 #: The maximum number of tiles per group; a command with more tiles keeps its own launch.
 MAX_ROUNDS = 4
-#: The maximum number of tiles per group for products and for reductions. Their items synchronize, so they are faster if
-#: several groups share a compute unit, as in a separate launch: on an H200, the sum of 3,200 rows of 10,000 columns
-#: takes 75 us instead of 130 us.
+#: The maximum number of tiles per group for products and for reductions. The items of these kernels synchronize, so the
+#: kernels are faster if several groups share a compute unit, as in a separate launch: on an H200, the sum of 3,200 rows
+#: of 10,000 columns takes 75 us instead of 130 us.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
@@ -63,7 +63,7 @@ class Residency:
         most = self.max_rounds * self.groups
         if not isinstance(command, EnqueueKernel):
             return most
-        if has_large_tiles(command.name):  # they take 2.6 times as long beside other commands
+        if has_large_tiles(command.name):  # kernels with large tiles take 2.6 times as long beside other commands
             return 0
         if command.name.startswith(_PRODUCT):
             return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)
@@ -76,7 +76,7 @@ def group_size(context: Context) -> int:
 
 
 def residency(context: Context, setting: str) -> Residency | None:
-    """Return how a context runs persistent launches, by the flag ``optdb.persistent_launches``; None if it does not."""
+    """Return how a context runs persistent launches, given ``optdb.persistent_launches``; None if it runs none."""
     profile = context.profile
     quirks = profile.quirks
     if setting == "never" or not quirks.keeps_addresses or (setting == "auto" and not quirks.persistent_launches):

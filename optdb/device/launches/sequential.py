@@ -1,9 +1,9 @@
 """Merges consecutive small launches into one launch whose single work item executes them in order.
 
-A command is small if it has one work item, or if several cores save less time than a launch costs, according to
-profiling events of a few calls. Compilation starts when the launch time that merging would have saved reaches the
-compile time, which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
-Algorithmica 3, 1988).
+A command is small if it has one work item, or if running it on several cores saves less time than a launch costs,
+according to the profiling events of a few calls. Compilation starts when the launch time that merging would have saved
+reaches the compile time, which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy
+caching", Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MAX_COPIED_BYTES = 1 << 15
 _MAX_WORK_ITEMS = 64
 #: The maximum length in bytes of a mergeable fill's pattern.
 _MAX_PATTERN_BYTES = 8
-#: The number of calls in which commands are timed; the minimum counts, since other programs cause noise.
+#: The number of calls in which commands are timed; the minimum time is used, since other programs cause noise.
 PROBED_CALLS = 5
 
 
 def sequential_course(segments: Segments, setting: str) -> Course:
-    """Merge small launches in the segments of a plan; the setting is the flag ``optdb.merge_launches``."""
+    """Merge small launches in the segments of a plan; `setting` is the value of the flag ``optdb.merge_launches``."""
     due = math.inf if setting == "never" else _calls_until_paid(segments, may_be_merged, setting)
     if due == math.inf:
         return None
@@ -138,7 +138,7 @@ class Probe:
     """A bound command that is timed whenever it is enqueued."""
 
     command: Any
-    #: A profiling queue of the same device.
+    #: A profiling queue on the command's device.
     timed: cl.CommandQueue
     seconds: float = float("inf")
 
@@ -151,7 +151,7 @@ class Probe:
     @property
     def small(self) -> bool:
         """Whether running the command on one core adds less time than a launch costs."""
-        # An upper bound: if other cores start late, the first one does more than its share.
+        # An upper bound: if other cores start late, the first core does more than its share.
         profile = profile_of(self.timed.device)
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
@@ -172,7 +172,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in one queue, all small or all not small, with a flag: whether the run can be merged."""
+    """Yield runs of commands in one queue, all small or all not small; a flag says whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr

@@ -1,7 +1,7 @@
 """Runs functions on a device with plans, which repeat the commands of a recorded call without Python.
 
 A front end passes a :class:`LinkedFunction`, whose values are identified by hashable objects. The shapes of the inputs
-and the buffers of the shared arrays select a plan (``machine``). If there is none, the nodes run one by one, and a
+and the buffers of the shared arrays select a plan (``machine``). If no plan exists, the nodes run one by one, and a
 recorder keeps the commands that they enqueue. The next call with the same key makes a ``plan`` from the recording: it
 assigns buffers and sets kernel arguments once. Later calls only enqueue the commands of the plan's ``steps``. A next
 value is on the same side (host or device) as its input.

@@ -1,9 +1,9 @@
 """A compiled function that a front end passes to plans: nodes with their compute functions, and cells for values.
 
-A call runs all nodes, or those that its branch conditions select; a plan is made for one such path. A call finds its
-path in *rounds*: a round runs all nodes that are certainly needed and have all their inputs, and ends by evaluating the
-available conditions, which select the next round. *Early* conditions depend only on host inputs, and are evaluated
-before the first round.
+A call runs all nodes, or only the nodes that its branch conditions select; a plan is made for one such path. A call
+finds its path in *rounds*: a round runs all nodes that are certainly needed and have all their inputs, and ends by
+evaluating the available conditions, which select the next round. *Early* conditions depend only on host inputs, and are
+evaluated before the first round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Node:
     #: Computes the outputs from the inputs; both are in cells.
     compute: Callable[[], Any]
     #: The number of outputs if the node chooses between two branches, otherwise 0. The inputs are the condition, then
-    #: the values for a true condition, then those for a false one.
+    #: the values to return if it is true, then the values to return if it is false.
     chosen: int = 0
     #: Whether the node reads only the shapes of its inputs, and computes host values.
     reads_shapes: bool = False
@@ -116,7 +116,8 @@ class Branches:
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
         #: Maps an early condition to the nodes that compute it.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
-        #: Maps a call's known conditions to the early conditions to evaluate next, or else to its first round.
+        #: Maps a call's known conditions to the early conditions to evaluate next, or to its first round if none are
+        #: left.
         self._firsts: dict[tuple[bool | None, ...], tuple[int, ...] | Round] = {}
 
     def first(self, compute: Callable[[int], Any]) -> Round:
@@ -168,7 +169,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node may use under these conditions; if `certainly`, those it uses in any case."""
+        """Return the inputs that a node may use under these conditions; if `certainly`, those that it must use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -178,7 +179,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes on which the outputs and `more` depend, either certainly or possibly."""
+        """Return the numbers of the nodes on which the outputs and `more` depend: certainly, or else possibly."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -197,7 +198,7 @@ class Branches:
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return, in order, the nodes that compute a condition from host inputs alone; None if others are needed."""
+        """Return, in order, the nodes that compute a condition from host inputs alone; None if it needs others."""
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -367,8 +368,8 @@ class LinkedFunction:
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
     #: Cells to empty before a call, because the caller may have views of their values.
     clear_before: list[list[Any]] = field(default_factory=list)
-    #: Device inputs that, if large, may have another buffer in each call. Each is C-contiguous, fills its own buffer,
-    #: and is not overwritten.
+    #: Device inputs that, if large, may have a different buffer in each call. Each of these inputs is C-contiguous,
+    #: fills its own buffer, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
     #: Maps a device output to a function that selects its buffer in each call: it maps the value's layout to a buffer,
     #: or to None for the plan's choice.
@@ -424,7 +425,7 @@ class LinkedFunction:
 
     @functools.cached_property
     def advancing(self) -> list[tuple[ValueId, ValueId]]:
-        """Shared arrays on the device whose current values are no results, with their next values."""
+        """Shared arrays on the device whose current values are not results, with their next values."""
         pairs = self.updates.items()
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 

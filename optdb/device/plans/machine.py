@@ -40,11 +40,11 @@ MAX_UNUSED_RECORDINGS = 16
 
 
 class PlannedMachine:
-    """Runs a function, by a plan if there is one for the inputs' shapes and addresses, and applies its updates."""
+    """Runs a function, with a plan if there is one for the inputs' shapes and addresses, and applies its updates."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
-        #: Called once, in the next call, after everything else that may raise; if it raises too, no update is stored.
+        #: Called once, in the next call, after everything else that may raise; if this raises, no update is stored.
         self.before_commit: Callable[[], None] | None = None
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
@@ -57,7 +57,7 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if an updated input, whose cell changes, is also an output; otherwise empty.
+        #: The output cells if any updated input is also an output, because an update changes its cell; otherwise empty.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -112,8 +112,8 @@ class PlannedMachine:
     def __call__(self, before: Before | None = None) -> list[Any] | None:
         """Compute the outputs from the input cells; return None if the outputs are in their cells.
 
-        `before` is called with the first commands, before any effect that another function could observe. It must do
-        nothing but enqueue commands, and returns whether it has enqueued the given ones.
+        `before` is called with the first commands, before any effect that another function could observe. `before` must
+        do nothing but enqueue commands, and returns whether it has enqueued the given ones.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None
@@ -146,7 +146,7 @@ class PlannedMachine:
                 before = None
                 plan.unload()
                 assert search is not None, "a plan with branches is found only by a search"
-                # Try another plan, for a call whose conditions differ from those of this one.
+                # The call's conditions differ from those of this plan, so try another plan.
                 path = self._cached_path(search.shapes, self.linked.branches.next(taken.round))
                 plan = self._load(search.shapes, search.addresses, path)
             except BaseException:
@@ -166,9 +166,10 @@ class PlannedMachine:
         return outputs or None
 
     def _find(self) -> tuple[Plan | None, PlanSearch | None]:
-        """Load and return the plan for the inputs, and the search that found it, unless the last call's plan fits.
+        """Load and return the plan for the inputs, and the search that found it.
 
-        The plan is None if the call must be recorded. Both are None if the call must run without a plan.
+        The plan is None if the call must be recorded. The search is None if the last call's plan fits. The plan and the
+        search are both None if the call must run without a plan.
         """
         # A call within another function, such as a Scan, is recorded as a part of that function.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
@@ -206,7 +207,7 @@ class PlannedMachine:
         return defer_sigint(self._call_again)
 
     def _call_again(self) -> bool:
-        """Enqueue the last call's commands if this call needs nothing else; return whether it does."""
+        """Enqueue the last call's commands if this call needs nothing else; return whether they were enqueued."""
         commands = self.repeated_commands()
         repetition, self._last.repetition = self._last.repetition, None
         if commands is None:
@@ -343,7 +344,7 @@ class PlannedMachine:
         return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
     def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
-        """Return the path of the latest call with these shapes that contained a round; None if there is none."""
+        """Return the path of the latest call that had these shapes and ran the round `contained`; None if none did."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if contained in path.rounds), None)
 
@@ -374,7 +375,8 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # Inputs copied for this call have other buffers in the next call; and a guard that fails needs intact inputs.
+        # Inputs copied for this call are in different buffers in the next call, and a guard that fails needs intact
+        # inputs.
         if copied or any(index > path.final for index, _ in path.guards):
             return
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)
@@ -387,7 +389,7 @@ class PlannedMachine:
             )
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> Plan | None:
-        """Return the plan for a path, loaded and made first if necessary; None if no cache entry matches."""
+        """Return the plan for a path, after making and loading it if necessary; None if no cache entry matches."""
         entry = None if path is None else self._cache.get((shapes, path))
         if path is None or entry is None or entry.addresses != addresses:
             return None
@@ -401,7 +403,7 @@ class PlannedMachine:
         if self._loaded is not plan:
             self._unload()
             plan.load()
-        # This is set again only after the plan has succeeded: after an error, the cells hold partial results.
+        # `_loaded` is set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
         return plan
 

@@ -2,9 +2,10 @@
 
 Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
 
-A call updates a variable completely or not at all, so a next value is usually copied at the very end. It is *donated*
-the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all reads of the
-current value. The next value of a *scratch* variable, whose current value is never read, may be written at any time.
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. A next value is
+*donated* the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all
+reads of the current value. The next value of a *scratch* variable, whose current value is never read, may be written at
+any time.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Plan:
         self._steps = list(itertools.chain(*self._halves))
         #: Commits the updates of the plan's calls.
         self.commit = CommitUpdates(linked, 0 if recording.updates_from_external else MAX_RECORDINGS)
-        #: Whether calls may have to copy results for the caller; a recorded commit does not exclude this.
+        #: Whether calls may have to copy results for the caller, which is possible even if the commit is recorded.
         self.copies = True
         #: The variables whose value or address in the current call differs from the recording.
         self._changed: set[ValueId] = set()
@@ -160,7 +161,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Pass commands up to the first step that runs in Python or waits to `before`; return how many steps ran."""
+        """Pass `before` the commands up to the first step that runs in Python or waits; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -190,7 +191,7 @@ class Plan:
         return self._waiting[1:]
 
     def _concatenated(self, lists: list[CommandList]) -> CommandList:
-        """Concatenate command lists; return the last result for the same lists."""
+        """Concatenate command lists; for the same lists as last time, return the cached result."""
         parts, _ = self._concatenation
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
             self._concatenation = lists, CommandList(itertools.chain(*lists))
@@ -202,7 +203,7 @@ class Plan:
         return not all(step.is_repeated(self._changed) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the steps of the final part after `run`; if one runs in Python, the caller holds the commands."""
+        """Run the steps of the final part after `run`; if a step runs in Python, the caller must hold the commands."""
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
@@ -253,7 +254,7 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a call on the last call's inputs; None if the call would need Python."""
+        """Return all commands of a call with the last call's inputs; None if the call would need Python."""
         lists = [*(step.repeated(self._changed) for step in self._steps), self.commit.commands()]
         repeated = [commands for commands in lists if commands is not None]
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
@@ -364,7 +365,7 @@ class _Values:
         behind = [index + 1 for index, node in enumerate(self._nodes) if node in recording.roles.value_dependent]
         #: Index of the first step that follows every step that may run in Python and every guard that may fail.
         self.final = min(path.final, max([0, *behind, *(index for index, _ in path.guards)]))
-        #: For each memory block, the number of its outputs, and one more if the block is kept or external.
+        #: For each memory block, the number of its outputs, plus one if the block is kept or external.
         self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
         given = {layout.memory for layout in layouts.values() if layout.memory is not None}
         #: The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers.

@@ -71,7 +71,7 @@ class InputKeys:
                     address = value.dtype
                 else:
                     address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
-                if var not in self.rebound:  # rebound inputs have other buffers in each call
+                if var not in self.rebound:  # rebindable inputs have a different buffer in each call
                     self._keyed[i] = weakref.ref(value), shape, address
             shapes.append(shape)
             addresses.append(address)

@@ -1,7 +1,8 @@
 """Records one call of a function: the commands of each node, and the layouts (not arrays) and values of variables.
 
 The memory of a function's values is counted against a budget, because some drivers grant any allocation, and fail once
-the memory is used. The count includes the function's inputs, but nothing that belongs to other functions or processes.
+the memory is used. The counted memory includes the function's inputs, but nothing that belongs to other functions or
+processes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ COMPARED = 1 << 14
 _COMPARED_FIRST = 64
 #: The maximum number of bytes for which a node's results keep separate memory.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: The maximum sizes in bytes of a moving view that is copied: on devices that share the host's memory, and on others.
+#: The maximum sizes in bytes of a moving view that is copied: on devices that share the host's memory, and on other
+#: devices.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
@@ -129,7 +131,7 @@ class Recording:
 
     @property
     def updates_from_external(self) -> bool:
-        """Whether a next value is in an external input's memory, so that each call copies from another buffer."""
+        """Whether a next value is in an external input's memory, so that each call copies from a different buffer."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()
         return any(var in self.layouts and self.layouts[var].memory in external for var in following)
@@ -143,7 +145,7 @@ class Recording:
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that run once, since each call needs the same small arrays, such as a mean's length."""
+        """The numbers of nodes that run once: their results, such as a mean's length, are small and never change."""
         linked = self.linked
         numbers: set[int] = set()
         invariant_arrays: set[ValueId] = set()
@@ -264,7 +266,7 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
     """Return the views whose offsets change between calls, such as a batch selected from a data set.
 
-    If such a view is copied, the kernel arguments of its readers do not change, so they need not run in Python.
+    If such a view is copied, the kernel arguments of its readers do not change, so the readers need not run in Python.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 

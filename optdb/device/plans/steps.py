@@ -1,8 +1,8 @@
 """The steps of a plan: commands that are repeated, and nodes that run in Python if their inputs have changed.
 
-A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If one has changed, the
-node runs, and its outputs are copied to the plan's buffers for later nodes. If an output does not fit, for example
-because its shape has changed, its readers also run.
+A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If a value or address has
+changed, the node runs, and its outputs are copied to the plan's buffers for later nodes. If an output does not fit, for
+example because its shape has changed, its readers also run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PlanStep:
         return not (self.free or self.stale) and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Note that cells may hold other host values than the recorded ones."""
+        """Record that cells may hold host values that differ from the recorded ones."""
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
@@ -55,7 +55,7 @@ class PlanStep:
         return self.commands if self.is_repeated(changed) else None
 
     def due(self, changed: set[ValueId]) -> CommandList:
-        """Return the commands that repeat the step; if that is not possible, run it in Python and return none.
+        """Return the commands that repeat the step; if that is not possible, run it in Python and return no commands.
 
         Outputs whose value or address differs from the recording are added to `changed`.
         """
@@ -88,7 +88,7 @@ class GuardedStep(PlanStep):
         layouts, values = recording.layouts, recording.values
         owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
         #: For each output: its cell; the variable; the plan's array, for a device output; the recorded value, for a
-        #: host output; and whether the node allocated its memory, so that it is no view of an input.
+        #: host output; and whether the node allocated its memory, so that it is not a view of an input.
         self._outputs = [
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
@@ -158,7 +158,7 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Places table uploads in the plan's steps, `halves`, where the host values become known."""
+    """Inserts table uploads into the plan's steps, `halves`, at the positions where the host values become known."""
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
@@ -253,7 +253,7 @@ class CommandSegment(PlanStep):
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
     """Group consecutive steps into segments, except steps that run in Python in most calls.
 
-    These are `free` or depend on a variable in `changing`, to which their host outputs are added.
+    Such steps are `free` or depend on a variable in `changing`, to which this function adds their host outputs.
     """
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []

@@ -22,7 +22,7 @@ from optdb.runtime.recording import Recorder
 #: The maximum number of times that a plan's commit is recorded. Recordings are useless if arrays move in each call.
 MAX_RECORDINGS = 3
 
-#: The cells of inputs, each with its next value's cell.
+#: The cells of inputs, each with the cell of its next value.
 CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
@@ -68,8 +68,8 @@ def find_commit(
     """Find the next values to write, and the values to copy before they are overwritten.
 
     `updates` lists the key, the current value and the next value of each update. `values` lists keys and values that
-    are needed afterwards. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether a next
-    value already has the current value's memory.
+    are needed after the commit. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether
+    a next value already has the current value's memory.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}

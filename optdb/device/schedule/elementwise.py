@@ -1,4 +1,4 @@
-"""Stores tensors that kernels compute element by element: joins, replaced slices, scattered elements, all others."""
+"""Stores tensors that kernels compute element by element: joins, replaced slices, scattered elements and all others."""
 
 from __future__ import annotations
 
@@ -204,7 +204,8 @@ class ElementwiseSchedule:
     def _scatter_store(self, tensor: ScatterSet, region: Stored) -> ScheduleNode:
         x = tensor.x
         looped = long_axes(x.shape, range(x.ndim))
-        # The last of several elements at a position wins, and unrolled axes vary fastest: leading axes must be looped.
+        # If several elements have the same position, the last one must win. Unrolled axes vary fastest, so the looped
+        # axes must be the leading ones.
         if not looped or looped != list(range(len(looped))):
             looped = list(range(x.ndim))
 

@@ -267,7 +267,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return the indices within the replaced slice, with None for one outside; return None if any is unknown."""
+        """Return each index within the replaced slice, or None for an index outside; return None if any is unknown."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):
@@ -290,7 +290,7 @@ class Lowering(LoopBody):
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
-        """Multiply the row of a matrix that the kernel handles by a vector; the matrix must have contiguous rows."""
+        """Multiply the matrix row that the kernel handles by a vector; the matrix must have contiguous rows."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
             return self._miss(matrix)

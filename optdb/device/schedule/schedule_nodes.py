@@ -94,7 +94,7 @@ Step = FusedKernel | ScheduledOperation | ScheduledIteration
 
 
 def work_of(step: Step) -> int:
-    """Return about how many scalar operations a step executes; each operation on matrices counts as a product."""
+    """Return the approximate number of scalar operations in a step; each operation on matrices counts as a product."""
     if isinstance(step, ScheduledIteration):
         return step.iteration.steps * sum(map(work_of, step.body))
     if isinstance(step, FusedKernel):

@@ -136,7 +136,7 @@ class Schedule(ElementwiseSchedule):
     def _scheduled(
         self, iteration: Iteration, arrays: Mapping[Carried, Stored], sources: Mapping[Tensor, Stored]
     ) -> ScheduledIteration:
-        """Schedule a loop's body in this empty schedule, for the locations of carried arrays and tensors read."""
+        """Schedule a loop's body in this empty schedule, given the locations of carried arrays and read tensors."""
         rows: list[MovingRow] = []
 
         def moving(array: Stored, start: int) -> Buffer:
@@ -302,7 +302,7 @@ class Schedule(ElementwiseSchedule):
             for at in positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
                 index = offset_of(lowering, tensor.coordinates, at, tensor.shape, strides)
-                # The constant is kept apart, so that neighbours share one computed index.
+                # The constant term is kept separate, so that neighbouring elements share one computed index.
                 computed = lowering.index_value(Index(0, index.terms))
                 found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
             return found
@@ -317,7 +317,7 @@ class Schedule(ElementwiseSchedule):
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
-        """Return how many partial results of a scattered sum all groups share; 0 if each item has its own."""
+        """Return the number of partial results of a scattered sum that all groups share; 0 if each item has its own."""
         size = np.dtype(tensor.dtype).itemsize
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:

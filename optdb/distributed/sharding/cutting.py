@@ -77,7 +77,7 @@ def synchronous_training(
 
 
 def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, Variable]:
-    """Return the next value of each shared variable, which is equal on all workers."""
+    """Return the next values of the shared variables, which are equal on all workers."""
     following: dict[SharedVariable, Variable] = {}
     for shared, var in original.updates.items():
         try:
@@ -192,7 +192,7 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> SynchronousTraining:
-        """Return the functions for training; `roots` are equal on all workers, `own` are not."""
+        """Return the functions for training; `roots` are equal on all workers, whereas `own` are not."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
@@ -354,7 +354,7 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the value of a variable that `held` stores."""
+    """Return the value that `held` stores for a variable."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 

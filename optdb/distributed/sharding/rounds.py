@@ -28,7 +28,7 @@ _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base class of a round's two ops, whose inputs are those of the `ReductionRound` without the token."""
+    """Base class of a round's two ops, which take the inputs of the `ReductionRound` except the token."""
 
     __props__ = ("round",)
     #: See `OpenCLKernelBase.repeatable`.
@@ -49,7 +49,7 @@ class _OfRound(Op):
         return context
 
     def _round_of(self, node: Apply, inputs: Sequence[Any]) -> ExchangeRound:
-        """Return the thread's round for vectors with the same specs."""
+        """Return the thread's round for vectors with the specs of `inputs`."""
         specs = _specs(self.round, inputs)
         exchange = thread_exchange()
         kept: list[ExchangeRound] = exchange.staging.setdefault(self.round, [])

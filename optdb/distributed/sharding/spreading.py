@@ -160,7 +160,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return a node's outputs for other inputs; its own outputs if the inputs are unchanged."""
+    """Return the outputs of a node for other inputs, or its own outputs if the inputs are unchanged."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs

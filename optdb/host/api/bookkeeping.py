@@ -38,7 +38,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data about a graph while sessions run; None after a change of the graph."""
+    """Data about a graph while sessions run; `order` and `by_op` are None after a change of the graph."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -75,7 +75,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Return the listeners of an event after a change.
 
-    The caller calls them, because passing arguments on would make the calls 50 % slower.
+    The caller calls the listeners, because passing the arguments on to this function would make the calls 50 % slower.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -261,7 +261,7 @@ def replace(self: FunctionGraph, r: Variable, new_r: Variable, reason: Any = Non
 
 
 def change_input(self: FunctionGraph, node: Apply | str, i: int, new_r: Variable, reason: Any = None) -> None:
-    """Make a node, or the graph's output `i`, use `new_r`."""
+    """Replace input `i` of a node, or output `i` of the graph, by `new_r`."""
     used = _used_by(self, node)
     r = used[i]
     if r.type != new_r.type:
@@ -332,7 +332,7 @@ def remove_client(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    Theano finds the caller to name in errors with ``inspect``, which reads the files of all modules.
+    To find the caller that its errors name, Theano uses ``inspect``, which reads the files of all modules.
     """
     began = time.time()
     try:

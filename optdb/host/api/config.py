@@ -15,7 +15,7 @@ logger = logging.getLogger("theano.gof.opt")
 
 
 def parameter(flag: str) -> Any:
-    """Return the object that holds a flag. Reading the object's ``val`` avoids several calls of ``config``."""
+    """Return the object that holds a flag. Reading the object's ``val`` avoids several calls to ``config``."""
     owner = config
     *sections, name = flag.split(".")
     for section in sections:

@@ -15,7 +15,7 @@ from theano.scan_module.scan_op import Scan
 from optdb.host.api.databases import DB, Query, compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 
-#: Class names, because importing NanGuardMode would import the GPU back-end.
+#: Names instead of classes, because importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
@@ -36,7 +36,7 @@ def inner_nodes(op: Scan) -> list[Apply]:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Rewrite a Scan's inner graph with its mode's phases before `database`."""
+    """Rewrite a Scan's inner graph with the phases of its mode that precede `database`."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -80,7 +80,7 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop with some variables of its body read from additional sequences.
+    """Return the outputs of a loop that reads some variables of its body from additional sequences.
 
     `replaced` maps variables of the body to replacements, and `sequences` maps new inputs of the body to outer
     sequences. Unneeded sequences are dropped.
@@ -98,7 +98,7 @@ def scan_with_sequences(
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
     """Make a loop without a condition also store a variable of its body.
 
-    Return the loop's outputs, and the variable for all steps.
+    Return the loop's outputs, and the variable's values in all steps.
     """
     op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot

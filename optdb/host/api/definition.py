@@ -1,6 +1,6 @@
 """The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
-Theano may replace an op by another one with equal ``__props__``, although some classes do not list all attributes in
+Theano may replace an op by another op with equal ``__props__``, although some classes do not list all attributes in
 which their instances differ. A definition contains all attributes except names and derived values, or an inner graph.
 Two ops are the same if their definitions are equal.
 """
@@ -115,7 +115,7 @@ def _composite(op: Composite) -> Definition:
 
 def _scan(op: Scan) -> Definition:
     info = {name: value for name, value in op.info.items() if name != "destroy_map"}
-    info["destroy_map"] = dict(op.info.get("destroy_map") or {})  # __eq__ adds an empty one
+    info["destroy_map"] = dict(op.info.get("destroy_map") or {})  # __eq__ adds an empty destroy_map
     rest = {
         "info": info,
         # The mode may be a name, whose meaning may change.

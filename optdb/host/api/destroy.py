@@ -57,7 +57,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return Theano's own DestroyHandler for the graph of `handler`, which has `nodes`."""
+    """Return Theano's own DestroyHandler for the graph of `handler`, which consists of `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -72,7 +72,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make new DestroyHandlers instances of the class `handler` if cycles must be detected exactly."""
+    """Turn new DestroyHandlers into instances of the class `handler` if cycles must be detected exactly."""
 
     def exchanging(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
@@ -87,7 +87,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make a Supervisor query a `handler` once for all overwritten variables, not for each protected one."""
+    """Make a Supervisor query a `handler` once for all overwritten variables, not once for each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -51,7 +51,7 @@ class DeviceLinker(VM_Linker):
     def accept(
         self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
     ) -> DeviceLinker:
-        """Return a linker for a graph: this one if it has no graph yet, else a new one."""
+        """Return a linker for a graph: this linker if it has no graph yet, else a new linker."""
         pickle_in_order(fgraph)
         if self.fgraph is None or self.fgraph is fgraph:
             return super().accept(fgraph, no_recycling, profile)

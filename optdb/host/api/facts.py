@@ -13,10 +13,10 @@ that it tracks, and again before a graph is considered finished.
   last. Other rewriters read the users of a variable or the ShapeFeature; a PatternSub with ``get_nodes`` begins at a
   node's users. A rewriter that builds replacements from inferred lengths may still have lasting refusals, if its
   refusals do not depend on these lengths.
-- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order of registration, in
-  which some rewriters move a node before others find that it is zero. For example, after a product with zero was moved
-  into the branches of a switch, it may no longer be found to be zero, and the switch's condition is computed for
-  nothing.
+- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order of registration, so
+  that some rewriters move a node before other rewriters find that it is zero. For example, after a product with zero
+  has been moved into the branches of a switch, it may no longer be recognized as zero, and the switch's condition is
+  computed unnecessarily.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def facts_of(rewriter: LocalOptimizer) -> Facts:
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in order, except that a rewriter with ``before`` precedes the one that it names."""
+    """Return `rewriters` in order, except that a rewriter with ``before`` precedes the rewriter that it names."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

@@ -20,14 +20,15 @@ from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
 from optdb.host.theano.vectorized.plug import by_perform
 
-#: Values by op and inputs. Several constants may share an array, because constants are never written to.
+#: Maps an op and its input values to the output values. Several constants may share an array, because constants are
+#: never written to.
 _values: dict[Hashable, list[Any]] = {}
 #: The maximum number of input elements of a node whose values are cached.
 _SMALL = 8
 #: The maximum number of input elements for which ``perform`` is faster than creating a whole-array function.
 _FEW = 64
 
-#: The maximum number of inputs of a NumPy ufunc; an op with more inputs only has C code.
+#: The maximum number of inputs of a NumPy ufunc; an op with more inputs has only C code.
 MAX_PY_INPUTS = 31
 
 
@@ -86,7 +87,7 @@ def _data(node: Apply) -> list[Any]:
 
 
 def _key(node: Apply) -> Hashable | None:
-    """Return the op and the input values if these are a few numbers; None otherwise."""
+    """Return the op and the input values if the inputs contain only a few numbers; None otherwise."""
     parts: list[Hashable] = [node.op]
     for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:

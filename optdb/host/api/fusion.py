@@ -143,7 +143,7 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar like `var`; with test values on, its test value is the first element of that of `var`, or 0."""
+    """Return a scalar like `var`; with test values on, it gets the first element of `var`'s test value, or 0."""
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar

@@ -42,7 +42,7 @@ def combined(node: Apply) -> list[Variable]:
 def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     """Return the terms of the linear combination that `node` computes, and the summands that cannot be terms.
 
-    The latter, which Theano's GemmOptimizer drops, have another dtype or rank.
+    These summands, which Theano's GemmOptimizer drops, have a different dtype or rank.
     """
     canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
@@ -64,14 +64,14 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
 
 
 def _factor(value: object, matrix: Variable) -> TensorVariable:
-    """Return a factor as a variable, with the dtype of the matrix for a number."""
+    """Return a factor as a variable; a number becomes a constant with the dtype of the matrix."""
     is_number = isinstance(value, int | float)
     factor: TensorVariable = constant(value, dtype=matrix.type.dtype) if is_number else as_tensor_variable(value)
     return factor
 
 
 def has_products(fgraph: FunctionGraph) -> bool:
-    """Return whether a graph may have a result of `product_of`."""
+    """Return whether `product_of` may find a product in a graph."""
     return any(issubclass(cls, Dot22) for cls in nodes_by_op(fgraph))
 
 

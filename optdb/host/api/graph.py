@@ -71,14 +71,14 @@ def dependencies(node: Apply) -> list[Apply]:
 def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
     """Return the nodes of `fgraph` that use `node`'s outputs (with duplicates)."""
     users = [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
-    return users  # type: ignore[return-value]  # mypy knows isinstance, which takes longer; the engine asks for each node
+    return users  # type: ignore[return-value]  # mypy needs isinstance, which is slower; this runs for each node
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
     """Remove duplicate stack traces, which rewriters add to shared constants, for example."""
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
-        if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or a trace that is not in a list
+        if len(traces) < 2 or isinstance(traces[0], tuple):  # no trace, one trace, or a trace outside a list
             continue
         once = {id(trace): trace for trace in traces}
         if len(once) < len(traces):

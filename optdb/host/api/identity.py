@@ -67,7 +67,7 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # A Scan's hash depends on the inner function's mode, but its equality, by which Theano merges, does not.
+        # A Scan's hash depends on the inner function's mode, but its equality, which Theano uses to merge, does not.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -152,7 +152,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 
 def _hashes_differ(op: Any, other_op: Any) -> bool:
-    """Return whether the cached hashes of two ops prove that they differ."""
+    """Return whether the cached hashes of two ops prove that the ops differ."""
     op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
     if op_hash is None or other_hash is None or op_hash == other_hash:
         return False

@@ -16,7 +16,7 @@ HAS_C_LOOP = hasattr(vm, "CVM")
 
 
 def has_default_schedule(linker: LocalLinker) -> bool:
-    """Return whether a linker runs nodes in Theano's default order, not in the user's."""
+    """Return whether a linker runs nodes in Theano's default order instead of the user's order."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
 
 

@@ -44,7 +44,7 @@ class Patch:
         return self.value
 
     def install(self) -> None:
-        """Set the value on top of other patches, unless the patch is installed."""
+        """Set the value on top of other patches, unless the patch is already installed."""
         with _lock:
             if self.installed:
                 return
@@ -52,7 +52,7 @@ class Patch:
             self.installed = True
 
     def uninstall(self) -> None:
-        """Remove the value; earlier and later patches remain."""
+        """Remove the value; earlier and later patches on the attribute remain."""
         with _lock:
             if not self.installed:
                 return
@@ -61,7 +61,7 @@ class Patch:
 
 
 class Wrapper(Patch):
-    """A patch that wraps the value below it, again whenever a patch below is removed."""
+    """A patch that wraps the value below it, and wraps the new value whenever a patch below is removed."""
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
         super().__init__(owner, name, wrap, reason)
@@ -72,7 +72,7 @@ class Wrapper(Patch):
 
 
 def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a `wrap` for `Wrapper` that makes each call pass the wrapped function and the arguments to `function`."""
+    """Return a `wrap` for `Wrapper`; each call passes the wrapped function and the arguments to `function`."""
 
     def wrap(wrapped: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(wrapped)
@@ -102,7 +102,7 @@ class _Stack:
         setattr(self.owner, self.name, self.values[-1])
 
     def remove(self, patch: Patch) -> None:
-        if patch not in self.patches:  # a value that other code has set on top of it remains
+        if patch not in self.patches:  # a value that other code has set on top remains
             return
         was_ours = self._is_ours()
         at = self.patches.index(patch)
@@ -132,7 +132,7 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Return whether the attribute's value is the original one or from this stack."""
+        """Return whether the attribute has its original value or a value from this stack."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:

@@ -26,7 +26,7 @@ class Facts(NamedTuple):
     guard : callable, or None
         Returns whether the rewriter may apply to a node.
     lasting : tuple, or callable that returns a tuple
-        The refusals, among ``None`` and ``False``, that last until an ancestor of the node changes.
+        Those of the refusals ``None`` and ``False`` that last until an ancestor of the node changes.
     before : object, or None
         Another rewriter, which is tried after this one.
     """
@@ -55,7 +55,7 @@ def replacement_pairs(
     """Convert a rewriter's result to pairs of variables, and a list of nodes and variables to remove.
 
     The result is a list of new variables for ``node.outputs``, with None for outputs without users, or a dict from old
-    to new variables, which may contain the list under the key ``'remove'``.
+    to new variables. The dict may contain the nodes and variables to remove under the key ``'remove'``.
 
     Raises
     ------

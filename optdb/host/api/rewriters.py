@@ -162,7 +162,7 @@ def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]
 
 
 def rebuild(node: Apply, inputs: list[Variable]) -> Apply:
-    """Return a copy of `node` with other inputs of the same types; `node` itself if they are its own."""
+    """Return a copy of `node` with other inputs of the same types, or `node` itself if the inputs are unchanged."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return node.clone_with_new_inputs(inputs)
@@ -197,7 +197,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def scalar_op_fault(track: Any) -> str | None:
-    """Return why no node can have a tracked scalar op or class, and the cure; None for other ops."""
+    """Return why no node can have a tracked scalar op or class, and what to track instead; None for other ops."""
     if isinstance(track, ScalarOp):
         shown, instead = str(track), [f"tt.{name}" for name in _elemwise_names(track)[:1]]
     elif isinstance(track, type) and issubclass(track, ScalarOp):
@@ -227,7 +227,7 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
-    """Return the ops that a rewriter or a group tracks; None if it may apply to others.
+    """Return the ops that a rewriter or a group tracks; None if it may apply to other ops.
 
     Only Theano's own functions are trusted, since Theano's passes ignore tracks.
     """

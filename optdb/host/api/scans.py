@@ -26,7 +26,7 @@ _share: Callable[[PureOp], PureOp] | None = None
 
 
 def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
-    """Return an uninitialized Scan or a shared, initialized one."""
+    """Return an uninitialized Scan, or a shared Scan that is already initialized."""
     op = object.__new__(cls)
     # Copying and unpickling pass no arguments, and subclasses have their own constructors.
     if _share is None or cls is not Scan or not (args or kwargs):
@@ -65,7 +65,7 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these may be the same list: making the thunk would remove elements from it twice, and fail.
+    # Two of these lists may be the same object: making the thunk would remove elements from it twice, and fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -108,7 +108,7 @@ _patches = PatchGroup(
 
 
 def install(share: Callable[[PureOp], PureOp]) -> None:
-    """Return the result of `share` for each new Scan."""
+    """Make each construction of a Scan return the result of `share`."""
     global _share
     _share = share
     _constructor.install()
@@ -116,7 +116,7 @@ def install(share: Callable[[PureOp], PureOp]) -> None:
 
 
 def uninstall() -> None:
-    """Create a new Scan in each construction again."""
+    """Make each construction create a new Scan, as in Theano."""
     global _share
     _share = None
     _patches.uninstall()

@@ -55,7 +55,8 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # A thousand methods take too long to install in each session, so they stay; between sessions, they call Theano's.
+    # Installing a thousand methods in each session would take too long, so they stay installed; between sessions, they
+    # call Theano's methods.
     identity.install("engine")
     _patches.install()
 

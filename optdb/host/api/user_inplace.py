@@ -21,7 +21,7 @@ _MARK = "optdb_overwritten_by_user"
 
 
 def is_overwritten_by_user(var: Variable) -> bool:
-    """Return whether an input is marked, because a user's op overwrites it."""
+    """Return whether an input is marked as overwritten by a user's op."""
     return getattr(var.tag, _MARK, False)
 
 
@@ -34,7 +34,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite an input's memory or compute the overwritten views."""
+    """Return the nodes that overwrite an input's memory or compute overwritten views of it."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
@@ -55,7 +55,7 @@ def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
         if destroyers:
             nodes |= destroyers
             overwritten.append(alias)
-    for alias in overwritten:  # the variables that these are views of are added during the iteration
+    for alias in overwritten:  # the loop appends the variables that these are views of
         if alias.owner is not None and alias.owner not in nodes:
             nodes.add(alias.owner)
             overwritten += [alias.owner.inputs[slot] for slots in _view_map(alias.owner).values() for slot in slots]

@@ -54,7 +54,7 @@ class _Rules:
         return found
 
     def of_client(self, op_class: type) -> Any:
-        """Return the rule with which a client implies a fact about its input, if there is one."""
+        """Return the rule that infers a fact about a variable from its client; None if there is no rule."""
         if op_class not in self._of_client:
             registered = (CLIENT_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
             self._of_client[op_class] = next((rule for rule in registered if rule is not None), None)
@@ -132,7 +132,7 @@ class LeanAssumptions(AssumptionFeature):
         Raises
         ------
         ConflictingAssumptionsError
-            If one rule infers True and another False.
+            If one rule infers True and another rule infers False.
         """
         facts = self._facts_of(key)
         if var not in facts.known:
@@ -175,7 +175,7 @@ class LeanAssumptions(AssumptionFeature):
         return state
 
     def _infer_from_inputs_on(self, facts: _Facts, var: Variable) -> FactState:
-        """Infer a fact after the facts about operands that it depends on."""
+        """Infer a fact, after inferring the facts about operands that it depends on."""
         known, unknown, rules_of = facts.known, facts.unknown, facts.rules.of_op
         todo = [var]
         while todo:

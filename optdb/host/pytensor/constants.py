@@ -1,7 +1,7 @@
 """Faster inference of PyTensor's constant values and static shapes.
 
-Both nearly always find nothing, after walking a graph or rewriting a copy of it. This module first recognizes the
-common cases in which the value is unknown.
+Both inferences nearly always find nothing, after walking a graph or rewriting a copy of it. This module first
+recognizes the common cases in which the value is unknown.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
         return _is_constant_class(var.__class__)
     if depth <= 0:
         return False
-    known = _kind_of.known  # looked up here, because a call takes longer than the rest of a step
+    known = _kind_of.known  # read here, because a call takes longer than the rest of a step
     entry = known.get(id(node.op))
     kind = _kind_of(node.op) if entry is None else entry[1]
     if kind == _COMPUTED:
         inputs = node.inputs
-        for operand in inputs[:_FEW_OPERANDS]:  # those that need no search first
+        for operand in inputs[:_FEW_OPERANDS]:  # first the operands that need no search
             owner = operand.owner
             if owner is not None:
                 entry = known.get(id(owner.op))

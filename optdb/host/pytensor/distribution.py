@@ -1,4 +1,4 @@
-"""A guard for PyTensor's ``local_greedy_distributor``, which makes long sums and products faster to rewrite.
+"""A guard with which PyTensor's ``local_greedy_distributor`` rewrites long sums and products faster.
 
 PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless that saves
 operations. The guard counts, term by term, how many operations simplifying can save at most.
@@ -22,7 +22,8 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
-#: The product of constants may round to 1 if they are this close to 1, and to 0 if they are smaller than this.
+#: The product of constants may round to 1 if it is closer to 1 than the first number, and to 0 if it is closer to 0
+#: than the second number.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -174,7 +175,7 @@ class _Product:
     def __init__(self, var: Variable) -> None:
         self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
         self.read = _as_read(read)
-        #: The number of operations saved for any distributed factor.
+        #: The number of operations that are saved whichever factor is distributed.
         self.saved = _most_saved(*self.lists)
 
 
@@ -187,7 +188,7 @@ class _Sum:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
         self.read = _as_read(read)
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
-        #: The number of operations saved for any distributed factor.
+        #: The number of operations that are saved whichever factor is distributed.
         self.saved = sum([of.saved for of in self.products])
         self.divisors = sum([len(of.lists[1]) for of in self.products])
         self._above: Counter[Variable] | None = None
@@ -210,7 +211,7 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if it is each divisor
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if it equals each divisor
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True
@@ -293,7 +294,7 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
     return simplify_constants
 
 
-#: PyTensor's canonizers of sums and products, which treat no numbers specially except 0 and 1.
+#: PyTensor's canonizers of sums and products, which treat only the numbers 0 and 1 specially.
 _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
@@ -346,7 +347,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
 
 
 def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
-    """Return whether a sum or product contains neither another one nor an absorbing constant."""
+    """Return whether a sum or product contains neither a nested operation of its kind nor an absorbing constant."""
     absorbing, kind_of = canonizer.absorbing_element, _kinds_for(canonizer)
     for var in node.inputs:
         owner = var.owner

@@ -54,7 +54,7 @@ def _number(var: Variable) -> Any:
 
 
 def _may_have_a_zero(node: Apply) -> bool:
-    """Return whether an input may be zero for PyTensor."""
+    """Return whether PyTensor may find an input to be zero."""
     for var in node.inputs:
         if var.owner is not None:
             if may_be_constant(var):

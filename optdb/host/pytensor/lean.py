@@ -35,7 +35,7 @@ from optdb.host.api.patching import Patch, Wrapper, around
 def _pairs_to_try(
     self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
 ) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
-    """Return pairs of an output and an input that it may overwrite, those with equal types first."""
+    """Return pairs of an output and an input that it may overwrite; pairs with equal types come first."""
     candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
     numbered = [(node.inputs.index(inp), inp) for inp in candidates]
     pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]
@@ -54,7 +54,7 @@ def _have_one_shape(inp: Variable, out: Variable) -> bool:
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
-    """Return the instance check of `type`, which is in C; for a class with virtual subclasses, the slow `check`."""
+    """Return the instance check of `type`, which is in C, or the slow `check` if a class has virtual subclasses."""
     return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
 
 
@@ -80,9 +80,9 @@ def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) 
 
 
 ORDER = "_optdb_order"
-#: The number of clients that takes less time to compare than a search for a variable with fewer.
+#: Comparing up to this number of clients takes less time than searching for a variable with fewer clients.
 _FEW_CLIENTS = 4
-#: A full cache is cleared.
+#: The maximum number of entries in a cache; a full cache is cleared.
 _MOST_SCALAR_NODES = 4096
 
 
@@ -185,7 +185,7 @@ def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
 
 
 def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
-    """Return the clients of the first variable with few clients, else of the variable with the fewest."""
+    """Return the clients of the first variable with few clients, or else of the variable with the fewest clients."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
@@ -264,7 +264,7 @@ def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Return a wrapper for a ``__str__`` that computes its fallback even if it is not needed."""
+    """Return a wrapper for a ``__str__`` method that computes its fallback text even if the attribute exists."""
 
     def named(text: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(text)
@@ -278,7 +278,7 @@ def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str
 
 
 class _Asking(threading.local):
-    """Whether this thread only needs the output types of an elementwise op."""
+    """Whether this thread needs only the output types of an elementwise op."""
 
     for_types = False
 

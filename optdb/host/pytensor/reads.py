@@ -25,7 +25,7 @@ class ReadsOfGraph:
         object.__setattr__(self, "_fgraph", fgraph)
         object.__setattr__(self, "_was_read", [False])  # changing a list is faster than changing an attribute
 
-    @property  # type: ignore[misc]  # isinstance asks for it
+    @property  # type: ignore[misc]  # isinstance reads it
     def __class__(self) -> type:
         return FunctionGraph
 

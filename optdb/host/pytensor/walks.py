@@ -1,4 +1,4 @@
-"""Faster passes of a single node rewriter, which skip nodes that it does not track or its guard refuses."""
+"""Faster passes of a single node rewriter, which skip nodes that it does not track or that its guard refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.host.pytensor.constants import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
 
-#: Returns whether a node rewriter tracks an op. The rewriter declines nodes of other ops at once.
+#: Returns whether a node rewriter tracks an op. The rewriter immediately declines nodes of untracked ops.
 _Tracks = CachedByOp[bool]
 
 

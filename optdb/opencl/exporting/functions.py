@@ -32,13 +32,13 @@ def export(
     Parameters
     ----------
     f : theano.compile.Function or mapping
-        A function, or a mapping of names in the file to functions. The loaded file itself calls the first function.
+        A function, or a mapping from names in the file to functions. Calling the loaded file runs the first function.
     path : str or Path
         Path of the file, which is replaced if it exists.
     examples : sequence or mapping, optional
         Example calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping
-        of function names to example calls. Only shapes and integers that determine shapes matter. By default, functions
-        are exported for calls like their latest calls.
+        of function names to example calls. Only the shapes of arrays, and integers that determine shapes, matter. By
+        default, each function's latest calls are the examples.
     device_kinds : sequence of str
         Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
@@ -50,7 +50,7 @@ def export(
     Raises
     ------
     optdb.opencl.exporting.Untraceable
-        If a function contains a step that a file cannot store. The message names a step that stays on the host.
+        If a function contains a step that a file cannot store. If such a step stays on the host, the message names it.
     """
     functions = f if isinstance(f, Mapping) else {None: f}
     return write(path, {name: of_function(function) for name, function in functions.items()}, examples, device_kinds)
@@ -71,7 +71,7 @@ def of_function(function: Any) -> Exportable:
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return the exportable form of a simulator's method, with the shared variables' values in the simulator.
+    """Return the exportable form of a simulator's method, with the simulator's values of the shared variables.
 
     `executable` runs the method, which was created from `function`. Raises the same errors as `of_function`.
     """
@@ -116,7 +116,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
 
 
 def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[tuple[int, ...], Any]]]:
-    """Return the shapes and small host values of arguments in recorded calls, the latest call first."""
+    """Return the shapes and small host values of the arguments in recorded calls, latest call first."""
     arguments = [var for var, given in zip(machine.linked.inputs, inputs, strict=True) if isinstance(given, int)]
     return [[call[var] for var in arguments] for call in reversed(machine.seen())]
 

@@ -1,8 +1,8 @@
-"""Executes a trace's host nodes, which compute numbers from shapes, symbolically.
+"""Symbolically executes a trace's host nodes, which compute numbers from shapes.
 
 A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
-`follow` applies a node to such values, so that each call of the exported function recomputes the result. For nodes that
-need device values, `device_counterpart` returns an equivalent device node.
+`follow` applies a node to unknown values, so that each call of the exported function recomputes the result. For nodes
+that need device values, `device_counterpart` returns an equivalent device node.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 }
 #: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: Ops, their device counterparts, and their number of array inputs (None for all); other inputs are host values.
+#: Host ops, their device counterparts, and how many of their inputs are arrays (None for all); the other inputs are
+#: host values.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
@@ -75,7 +76,7 @@ class _NotFollowed(Exception):
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return a host node's results for values, some of which are unknown; raise `Untraceable` without a rule."""
+    """Return a host node's results for partly unknown values; raise `Untraceable` if no rule applies."""
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:
         if step is not None:
@@ -168,7 +169,7 @@ def _plain_index(entry: Any) -> int | slice:
 
 
 def _turned(node: Apply, value: Any) -> Any:
-    """Apply a DimShuffle to a single number; all axes have length 1."""
+    """Apply a DimShuffle to a single number, whose axes all have length 1."""
     order = op_of(node, ops.DimShuffle).new_order
     if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
         shape = tuple(1 if isinstance(axis, str) else value.shape[axis] for axis in order)
@@ -181,7 +182,7 @@ def _turned(node: Apply, value: Any) -> Any:
 
 
 def _of_one_number(node: Apply, value: Any) -> Any:
-    """Return a number as an output with one element."""
+    """Return a number in the form of a node's output, which has one element."""
     kind = node.outputs[0].type
     if not isinstance(value, SymInt):
         return np.full((1,) * kind.ndim, value, kind.dtype)

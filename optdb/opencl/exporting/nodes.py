@@ -1,7 +1,7 @@
 """Copies a function's nodes, and the inner functions of its loops, to execute them while a tracer listens.
 
-A copy has its own variables, cells and thunks, with kernels in the replacement context. Device nodes run normally, and
-`host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
+A copy has its own variables, cells and thunks, and its kernels run in the replacement context. Device nodes run
+normally, and `host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Replace a named context by `context`, and return a copy of a function with all its arrays there.
+    """Replace a named context with `context`, and return a copy of a function whose arrays are all in `context`.
 
     Raises Untraceable if the host reads a device array, or if a loop cannot be traced.
     """
@@ -65,7 +65,7 @@ def _require_all_lifted(linked: LinkedFunction) -> None:
 
 
 def _step_on_host(op: PureOp) -> str | None:
-    """Return an op's name if it makes the host read device arrays; None otherwise."""
+    """Return the name of an op that makes the host read device arrays; None for other ops."""
     if isinstance(op, OpenCLOnHost):
         return str(op.op)
     if not isinstance(op, OpenCLRequire):
@@ -157,7 +157,7 @@ class _Copying:
             thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
-        """Return a host node's results for values that are known only in a call."""
+        """Return a host node's results for values that are unknown until a call."""
         try:
             return follow(node, values)
         except Untraceable:
@@ -181,7 +181,7 @@ class _Copying:
 
 
 def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable]]:
-    """Return copies of nodes with their own outputs, and a map from outputs to their copies."""
+    """Return copies of nodes with their own outputs, and a map from the original outputs to their copies."""
     ours: dict[Variable, Variable] = {}
     twins = []
     for node in nodes:
@@ -194,7 +194,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace symbolic numbers of steps and kept values by plain numbers, because the trace unrolls the loop."""
+    """Replace symbolic counts of steps and kept values with plain numbers, because the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]
@@ -222,7 +222,7 @@ def thunks_of(
 
 
 class Within:
-    """Replaces a loop's inner function, with the part of ``theano.Function``'s interface that a loop uses."""
+    """Replaces a loop's inner function, and implements the part of ``theano.Function``'s interface that a loop uses."""
 
     def __init__(self, function: Any, linked: LinkedFunction) -> None:
         self.maker = function.maker

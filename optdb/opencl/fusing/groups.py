@@ -1,9 +1,10 @@
 """Fusion groups: sets of nodes that become one kernel each.
 
-Each node, from the outputs to the inputs, joins a group of its users unless a path would leave the group and reenter
-it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) keeps the order. Nothing is computed twice. A branch that
-is not taken must compute nothing, so nodes are merged only if the same branches need them. A frame maps each axis of a
-kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a DimShuffle's order.
+Nodes are visited from the outputs to the inputs. Each node joins a group that uses it, unless a path would then leave
+the group and reenter it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) maintains the order. Nothing is
+computed twice. A branch that is not taken must compute nothing, so nodes are merged only if the same branches need
+them. A frame maps each axis of a kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a
+DimShuffle's order.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return the array below a chain of DimShuffles, and its frame; `frame` is the frame of the chain's result."""
+    """Return the input of a chain of DimShuffles, and its frame; `frame` is the frame of the chain's result."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -137,7 +138,7 @@ class FusionGroups:
     """The fusion groups of a graph."""
 
     def __init__(self, fgraph: FunctionGraph, separate: Collection[Apply] = ()) -> None:
-        """Find the groups; nodes in `separate` do not join a group of their users."""
+        """Find the groups; nodes in `separate` do not join groups that use them."""
         self._fgraph = fgraph
         self._separate = separate
         self._needs = needs_of(fgraph)
@@ -168,7 +169,7 @@ class FusionGroups:
                 self._join(node, group, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
-        """Map the groups that use a node, each with the node's frame in it, to the DimShuffles on the way there."""
+        """Map each group that uses a node, paired with the node's frame there, to the DimShuffles in between."""
         uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
@@ -180,7 +181,7 @@ class FusionGroups:
         return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
-        """Return the only group that reads a value in `client` or through it, and the value's frame in the group."""
+        """Return the only group that contains `client` or reads a value through it, and the value's frame there."""
         group = self._group_of[client]
         if client in group.members:
             return group, group.members[client]
@@ -272,7 +273,7 @@ def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
 
 
 def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) -> bool:
-    """Tell whether a device accepts a kernel for `result` with these inputs and more arrays; constants are numbers."""
+    """Tell whether a device accepts a kernel for `result` with `inputs` and `arrays` more; constants are numbers."""
     numbers = sum(isinstance(var, Constant) for var in inputs)
     return takes_arguments(result, len(inputs) - numbers + arrays, numbers)
 
@@ -285,5 +286,5 @@ def takes_arguments(result: Variable, arrays: int, numbers: int = 0) -> bool:
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than reading a value; scalar ops in `besides` are not counted."""
+    """Tell whether an elementwise op costs no more than reading a value, ignoring scalar ops in `besides`."""
     return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

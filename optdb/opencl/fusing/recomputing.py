@@ -38,7 +38,7 @@ Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
 
 
 def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
-    """Let kernels recompute the outputs of elementwise nodes if fewer arrays are then read and written."""
+    """Let kernels recompute the outputs of elementwise nodes if this reduces the number of arrays read and written."""
     needs = needs_of(fgraph)
     queue = deque(node for node in fgraph.toposort() if _may_be_recomputed(node))
     while queue:
@@ -67,13 +67,13 @@ class _Reader:
     """A kernel that reads a node's outputs and could recompute them."""
 
     node: Apply
-    #: The inputs that the kernel's program reads, without the epilogue's inputs.
+    #: The inputs that the kernel's program reads, excluding the epilogue's inputs.
     inputs: tuple[Variable, ...]
     program: ScalarProgram
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
-        """Return a node of the same kind that has other inputs, and whose program reads those inputs."""
+        """Return a node of the same kind with different inputs and a program that reads them."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
@@ -127,7 +127,7 @@ def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tu
 
 
 def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
-    """Return how many arrays a node and its readers move if they store only `stored`; infinity if they cannot."""
+    """Return how many arrays a node and its readers move if only `stored` is stored; infinity if this is impossible."""
     whole = node.outputs[0].type.broadcastable
     moved = len(stored)
     kernels = [_kernel(node, stored)] if stored else []
@@ -156,7 +156,7 @@ def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
 
 
 def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> _Kernel:
-    """Return a reader's kernel; it recomputes the outputs of a node that are not stored."""
+    """Return a reader's kernel, which recomputes the outputs of `node` that are not stored."""
     arrays = [node.outputs[number] for number in stored]
     own = [var for var in reader.inputs if var not in node.outputs]
     sources = list(dict.fromkeys([*node.inputs, *arrays, *own]))

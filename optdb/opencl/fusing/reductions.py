@@ -1,8 +1,9 @@
 """Fusion of reductions: with elementwise ops before and after them, and with each other.
 
-Operands that only a reduction uses are never stored (prologue). An elementwise op on the result is computed when the
-result is stored (epilogue), such as a mean. On GPUs, reductions of the same arrays over the same axes are merged, so
-that the arrays are read once, as in the gradient of a batch normalization; XLA calls this multi-output fusion.
+Operands that only a reduction uses are never stored (prologue). An elementwise op on the result, such as the division
+of a mean, is computed when the result is stored (epilogue). On GPUs, reductions of the same arrays over the same axes
+are merged, so that the arrays are read once, as in the gradient of a batch normalization; XLA calls this multi-output
+fusion.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return a node's outputs, each with a replacement by a reduction with the node as epilogue; empty if none fits."""
+    """Return a node's outputs and their replacements by a reduction with the node as epilogue; empty if none fits."""
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
     if not all(node.outputs[0].type.broadcastable) and not is_cheap(node, _QUICK):
@@ -96,7 +97,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return the program for using a node as an epilogue, and its other inputs, with the axes of the result."""
+    """Return a node's other inputs, with the axes of the reduction's result, and its program as an epilogue."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -205,7 +206,7 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # Whatever depends on one member now depends on everything that the family depends on.
+    # Anything that depends on one member now depends on everything that the family depends on.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits

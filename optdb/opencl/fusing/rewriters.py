@@ -1,7 +1,7 @@
 """The fusion rewriter, which Theano runs just after the lift in modes that lift, and the ops that it builds.
 
-Sums and products that are wider than a kernel's arguments allow are split first, since none of their terms could join
-their kernel: each part adds its terms to the sum of the previous parts.
+Sums and products with more terms than a kernel can take as arguments are split first, since otherwise none of their
+terms could be fused into their kernel. Each part combines its terms with the result of the previous parts.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ class OpenCLFusion(GraphRewriter):
 
 
 def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
-    """Yield each shape of an elementwise result, and the shape of an operand that is not broadcast.
+    """Yield each shape of an elementwise result, and its replacement: the shape of an operand that is not broadcast.
 
-    A shape is a user of its array: without this, a result that is otherwise only summed would be stored.
+    A shape counts as a user of its array: without this replacement, a result that is otherwise only summed would be
+    stored.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):
@@ -77,7 +78,7 @@ def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Varia
 
 
 def _of_same_shape(var: Variable) -> Variable:
-    """Return the first operand in a chain of elementwise ops that has the same shape as the result."""
+    """Return the first operand that has the shape of the result in a chain of elementwise ops."""
     while var.owner is not None and can_fuse(var.owner):
         pattern = var.type.broadcastable
         operands = [x for x in var.owner.inputs if x.type.broadcastable == pattern]
@@ -88,7 +89,7 @@ def _of_same_shape(var: Variable) -> Variable:
 
 
 def _share_kernels(fgraph: FunctionGraph) -> None:
-    """Pass constants as arguments, which makes launches slower, if programs differ only in constants."""
+    """Pass constants as arguments if programs differ only in constants; this makes launches slower."""
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
         program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
@@ -144,7 +145,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, set[Variable]]:
-    """Return how many steps compute `var` within a kernel, as far as one kernel allows, and what these steps read."""
+    """Return how many steps compute `var` within one kernel, up to its limit, and which variables these steps read."""
     steps, sources = 0, set[Variable]()
     todo = [(var, user)]
     while todo:
@@ -159,7 +160,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, s
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
-    """Tell whether only `user` uses an elementwise op's result and can be fused with that op."""
+    """Tell whether an elementwise op's result is used only by `user`, which can be fused with the op."""
     if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
         return False
     same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable
@@ -201,7 +202,7 @@ class _GroupBuilder:
         inputs = [seen(*source) for source in self.inputs]
         new = OpenCLElemwise(FusedScalars.like(self.program())).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
-            return []  # dropping the constant would lose lengths that the type knows
+            return []  # dropping the constant would lose lengths known from its type
         return list(zip(self.wanted, new, strict=True))
 
     def program(self) -> ScalarProgram:

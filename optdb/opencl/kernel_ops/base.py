@@ -1,8 +1,8 @@
 """Ops with their own kernels, and checks of arrays against their types.
 
 :class:`OpenCLKernelBase` compiles a node's kernels when a function is compiled, and passes them to ``run`` in each
-call. Values on the device are ``pyopencl.array.Array`` objects. An axis that is broadcastable promises length 1, but
-Theano's `Split` and users' ops can break the promise; a kernel would then access memory out of bounds.
+call. Values on the device are ``pyopencl.array.Array`` objects. A broadcastable axis must have length 1, but Theano's
+`Split` and users' ops can violate this; a kernel would then access memory out of bounds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_lengths(
     axes: Sequence[tuple[int, int]] | None = None,
     empty: bool = False,
 ) -> None:
-    """Raise ValueError unless broadcastable axes have length 1, or 0 if `empty`, for which no kernel is launched.
+    """Raise ValueError unless broadcastable axes have length 1; `empty` also allows 0, which launches no kernel.
 
     `op` is the op that relies on the lengths, or a description of it for the error message. `axes` is the result of
     `promised_axes` for the variables, if it is known.
@@ -82,9 +82,9 @@ def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) 
 
 
 class Performed(BeforeOp):
-    """A device op that runs in Python, and never the host op's C code."""
+    """A device op that runs in Python and never uses the host op's C code."""
 
-    #: Whether the op does nothing except launch kernels, and copy with ``optdb.runtime.arrays``. If so, a plan can
+    #: Whether the op only launches kernels and copies with ``optdb.runtime.arrays``. If so, a plan can
     #: replay its commands as long as its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
     #: The parameters of the host op's C code.

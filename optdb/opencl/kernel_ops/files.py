@@ -9,8 +9,9 @@ The file declares each kernel's name and parameters, and contains its code::
 
 A parameter is the name of a dtype, ``*`` for an array, ``buffer``, ``local``, ``size`` or ``ssize``. An array is passed
 as a pointer and an offset in bytes. If the kernel's code has no parameters for offsets, as in files written for
-Theano's GPU back-end, ``*`` is only a pointer, like ``buffer``. The flags are optional and separated by '|'. Everything
-in the section belongs to one program, so all kernels can use the code above the first kernel.
+Theano's GPU back-end, ``*`` is only a pointer, like ``buffer``. The flags after the second colon are optional and
+separated by '|'. Everything in the section belongs to one program, so all kernels can use the code above the first
+kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-#: Maps the prefix of each macro that describes a variable to a function of a dtype that returns its definition.
+#: Maps the prefix of each macro that describes a variable to a function that returns the macro's definition for a
+#: dtype.
 _MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
 #: Other sections in kernel files for Theano's GPU back-end, which are not supported here.
 C_SECTIONS = (
@@ -42,7 +44,7 @@ C_SECTIONS = (
 
 
 class KernelFileError(ValueError):
-    """A kernel file cannot be parsed. The message names the line and says what is expected."""
+    """Raised if a kernel file cannot be parsed. The message names the line and says what is expected."""
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:

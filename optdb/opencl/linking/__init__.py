@@ -1,4 +1,4 @@
-"""Links Theano functions that use device arrays, with a virtual machine that runs them by plans."""
+"""Links Theano functions that use device arrays, with a virtual machine that runs them with plans."""
 
 from optdb.opencl.linking.patches import install, uninstall
 

@@ -47,7 +47,7 @@ def is_small(node: Apply) -> bool:
         return False
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
         return False
-    # An op of a few numbers returns only a few numbers, in any dtype.
+    # An op on a few numbers returns only a few numbers, in any dtype.
     is_short = all(var.type.ndim == 0 or "int" in var.type.dtype for var in node.outputs)
     return is_short or all(map(_is_few, node.inputs))
 
@@ -83,7 +83,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node in its loop, may read device values, for which held commands must run first."""
+    """Return whether a node, or a node in its loop, may read device values, so that held commands must run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

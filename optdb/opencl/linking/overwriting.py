@@ -1,8 +1,8 @@
 """Decides which nodes may overwrite state, so that a call that raises changes no shared variable.
 
 The state consists of the inputs that have a next value. The planned VM holds the commands of nodes that overwrite state
-until no node can raise. Nodes that would overwrite state earlier are replaced. Theano's own VMs hold no commands;
-there, only one device op that runs last may overwrite state, and only all of it.
+until no node can raise. Nodes that would overwrite state before that are replaced. Theano's own VMs hold no commands;
+with these VMs, only a device op that runs last may overwrite state, and it must overwrite all of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes: those that overwrite state last, if possible, and waits late (``waiting``)."""
+    """Order the nodes so that those that overwrite state run last, if possible, and waits run late (``waiting``)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)
@@ -46,7 +46,7 @@ def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
 
 @without_test_values()
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
-    """Replace nodes with which a call that raises could leave the state partly changed.
+    """Replace nodes that could leave the state partly changed if a call raises.
 
     `holds` says whether the VM runs the nodes in the order of `final_last` and holds commands. Return a map from the
     outputs of replaced nodes to their replacements.

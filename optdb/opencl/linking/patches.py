@@ -130,7 +130,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
     """Replace nodes that must not overwrite state (see `keep_state`), and check next values."""
     exchanged = keep_state(graph_of(linker), state, holds)
     checked = {} if holds else check_next_values(graph_of(linker))
-    # Protected values share no additional memory, except through views that the checks create.
+    # The replacements add no aliases of protected values; the checks add views, which must be protected.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -195,7 +195,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _may_plan(linker: VM_Linker) -> bool:
-    """Return whether a linker's device functions run with plans, if `ifelse` is their only lazy op."""
+    """Return whether a linker's device functions run with plans, provided that `ifelse` is their only lazy op."""
     if not (config.optdb.plans and _patches.installed):
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile

@@ -61,7 +61,7 @@ class PlannedVM(PlannedMachine, VM):
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Do nothing: the VM has its cells."""
+        """Do nothing, since the VM already has its cells."""
 
     def call_memory(self) -> CallMemory | None:
         """Return the memory of the latest recorded call; None if there is none."""
@@ -71,7 +71,7 @@ class PlannedVM(PlannedMachine, VM):
 class CommittingVM(VM):
     """Mixin for a Theano VM whose nodes overwrite no shared variable: it stores next values at the end of a call."""
 
-    #: Called once, in the next call, after everything else that may raise; if it raises too, nothing is stored.
+    #: Called once, in the next call, after everything else that may raise; if this call raises, nothing is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
@@ -132,7 +132,7 @@ def link_function(
     """Convert a Theano function to the form that plans use.
 
     The nodes are in execution order. `updates` maps each input to its next value. `before` maps a node to the nodes
-    that read what it overwrites. `frees` says whether cells are emptied as soon as their values are dead.
+    that read values it overwrites. `frees` says whether cells are emptied as soon as their values are dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
@@ -206,7 +206,7 @@ def _compute_loop(thunk: Callable[[], Any]) -> None:
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Run a node that launches kernels itself, which may ignore arrays' offsets, and check its results."""
+    """Run a node that launches its own kernels, which may ignore arrays' offsets, and check its results."""
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels itself"))
     for var in node.outputs:

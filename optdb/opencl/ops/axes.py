@@ -1,6 +1,7 @@
 """Theano's ops along axes on the device: cumulative sums, maxima, searches, sorts and Fourier transforms.
 
-Sorts are stable whichever kind is requested; the host does not define the order of equal elements for unstable kinds.
+Sorts are stable regardless of the requested kind; the host does not define the order of equal elements for unstable
+kinds.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
 
     @classmethod
     def like(cls, op: host.MaxAndArgmax) -> OpenCLMaxAndArgmax:
-        """Return an op with a host op's axes; the host op's constructor takes a list but keeps a tuple."""
+        """Return an op with a host op's axes; the host op's constructor takes a list but stores a tuple."""
         return cls(list(op.axis))
 
 
@@ -55,7 +56,7 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
 
 
 class OpenCLSearchsortedOp(Counterpart, Shell, host.SearchsortedOp):
-    """The index of each value in a sorted vector: before its equals ('left'), or after them ('right')."""
+    """The index of each value in a sorted vector: before equal elements ('left') or after them ('right')."""
 
     def operation(self, node: Apply) -> Operation:
         x, values = map(spec_of, node.inputs)

@@ -28,7 +28,7 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 
 
 class _MergedDot22(Shell):
-    """Base class of ops that multiply two matrices of one dtype and take further inputs; rewriters make these ops."""
+    """Base class of ops that multiply two matrices of one dtype and take further inputs; rewriters create these ops."""
 
     __props__ = ()
 
@@ -147,7 +147,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of two arrays' corresponding matrices or vectors, which are stacked along the first axes."""
+    """The products of the corresponding matrices or vectors that two arrays stack along their first axes."""
 
     common_dtype = "upcast"
 
@@ -156,7 +156,7 @@ class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
 
 
 class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
-    """Products of vectors with blocks of a matrix, added to vectors; the indices of the blocks are on the host."""
+    """Vectors plus the products of other vectors and blocks of a matrix; the indices of the blocks are on the host."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0
@@ -165,7 +165,7 @@ class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
 
 
 class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
-    """Outer products of vectors, added to blocks of a matrix. Like the host op, it ignores the factor."""
+    """Blocks of a matrix plus outer products of vectors. Like the host op, it ignores the factor `alpha`."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0

@@ -1,4 +1,4 @@
-"""Conversion to C-contiguous arrays, for kernels and libraries that take no strides."""
+"""Conversion to C-contiguous arrays, for kernels and libraries that do not support strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's convolutions, pooling, their gradients, and patches of images on the device.
+"""Theano's convolutions and pooling, their gradients, and the extraction of image patches, on the device.
 
 Shapes, sizes, strides and pads stay on the host.
 """
@@ -35,7 +35,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class _Convolution(Counterpart, Shell):
-    """Base class of the three ops. The `shape` input of the gradient ops stays on the host."""
+    """Base class of the three convolution ops. The `shape` input of the gradient ops stays on the host."""
 
     device_inputs = slice(0, 2)
     computed_by: ClassVar[type[operations.ConvolutionOperation]]
@@ -58,7 +58,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
+        """Return the gradients with respect to the two arrays, each where its array is; the shape has no gradient."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [patternbroadcast(grad, x.type.broadcastable) for grad, x in zip(gradients, inputs)]
         moved = [
@@ -68,7 +68,7 @@ class _Convolution(Counterpart, Shell):
         return [*moved, *[host.disconnected() for _ in inputs[2:]]]
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
-        """Return the gradients for the two arrays."""
+        """Return the gradients with respect to the two arrays."""
         raise NotImplementedError(f"{type(self).__name__} must define gradients(inputs, grad)")
 
     def _lengths(self, x: Variable) -> Variable:
@@ -97,7 +97,7 @@ class OpenCLConv(_Convolution, host.AbstractConv):
 
 
 class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
-    """A convolution's gradient for its filters, computed from images and the result's gradient."""
+    """A convolution's gradient with respect to its filters, computed from images and the result's gradient."""
 
     computed_by = operations.FilterGradient
 
@@ -107,7 +107,7 @@ class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
 
 
 class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
-    """A convolution's gradient for its images, computed from filters and the result's gradient."""
+    """A convolution's gradient with respect to its images, computed from filters and the result's gradient."""
 
     computed_by = operations.ImageGradient
 

@@ -51,7 +51,7 @@ class CounterpartBase(BeforeOp):
 
     @classmethod
     def like(cls, op: Any) -> Any:
-        """Return an op with a host op's parameters; raise TypeError if a parameter is missing in `parameters`."""
+        """Return an op with a host op's parameters; raise TypeError if a parameter is missing from `parameters`."""
         names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
         like = cls(**{name: getattr(op, name) for name in names})
         differing = sorted(_differing(op, like) - cls.own_attributes)

@@ -38,7 +38,7 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for padded inputs; raise TypeError if the op has no OpenCL C code for these dtypes."""
+        """Return a node for inputs padded to one `ndim`; raise TypeError if these dtypes have no OpenCL C code."""
         moved = on_one_device(inputs)
         scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if scalar_signature.reason is not None:
@@ -81,7 +81,7 @@ class OpenCLElemwise(Shell):
 
 
 class OpenCLPlacedElemwise(Shell):
-    """A scalar program applied to all elements of arrays, which writes its first results to slices of a zero array.
+    """Applies a scalar program to all elements of arrays, and writes its first results to slices of a zero array.
 
     The inputs are the lengths of the zero array, whose type is `kind`, followed by the operands. The outputs are that
     array and the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.

@@ -1,7 +1,7 @@
 """Linear algebra: Cholesky factorization and triangular solves on the device, and other ops on the host.
 
-Kernels cannot raise errors. A device op also computes two numbers that describe the error that the host op would raise,
-and `OpenCLRequire` reads them and raises it. `OpenCLOnHost` computes other linear algebra with LAPACK.
+Kernels cannot raise errors. A device op also computes two numbers that describe any error that the host op would raise;
+`OpenCLRequire` reads the numbers and raises the error. `OpenCLOnHost` computes other linear algebra with LAPACK.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class _Fill(Counterpart, Shell):
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
         x, value = on_one_device([x, value])
-        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # otherwise the host op rejects it
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # the host op rejects other dtypes
             value = cast(value, x.type.dtype)
         return super().make_node(x, value, *offset)
 

@@ -1,4 +1,4 @@
-"""Theano's ops on the device that join, tile or split arrays, or take or change parts of arrays.
+"""Theano's ops that join, tile and split arrays, and that take and change parts of arrays, on the device.
 
 Indices stay on the host; an index that was computed on the device is copied to the host.
 """
@@ -67,9 +67,9 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with another array in one of its parts; if the part is the whole array, the other array itself.
+    """An array of zeros with one part set to another array; if the part covers everything, the other array itself.
 
-    The inputs are the array, the lengths of the result (its type is `kind`), and the numbers in the index. Slices in
+    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers in the index. Slices in
     `entries` are tuples of their bounds, which are hashable in all versions of Python.
     """
 

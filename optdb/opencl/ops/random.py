@@ -17,7 +17,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
-    """Random numbers between 0 and 1, and the generator's next state, which may overwrite the state (`inplace`)."""
+    """Random numbers between 0 and 1, and the generator's next state; `inplace` overwrites the current state."""
 
     __props__ = ("output_type", "inplace")
     checks_lengths = False
@@ -27,7 +27,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
         super().__init__(output_type, inplace)
 
     def make_node(self, rstate: Any, size: Any) -> Apply:
-        """Return a node for a state of int32 with shape (n_streams, 6), and for the sample's shape (on the host)."""
+        """Return a node for an int32 state of shape (n_streams, 6) and a sample's shape, which is on the host."""
         rstate = as_opencl_variable(rstate, self.output_type.context_name)
         if rstate.type.dtype != "int32" or rstate.type.ndim != 2:
             raise TypeError(f"{self} takes a state of type int32 matrix, not {rstate.type}")

@@ -2,7 +2,7 @@
 
 On a GPU, a product's kernel can add a bias when it stores its result. A cross entropy can write its gradient instead of
 its softmax if the gradient of the cost with respect to the loss is known in advance, as for a mean. In a language
-model, both save passes over the largest arrays.
+model, these fusions save passes over the largest arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.opencl.transfers import OpenCLFromHost
 
 
 class BiasedProducts(GraphRewriter):
-    """Replaces sums of a product and a bias by products that add the bias."""
+    """Replaces sums of a product and a bias with products that add the bias."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():

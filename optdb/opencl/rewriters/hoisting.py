@@ -1,7 +1,7 @@
 """Hoists products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
-A step's products of sequences and weights are too small to fill a GPU. A gradient's loop repeats products of states and
-weights, so the forward loop stores them. A loop that may end early keeps its products.
+A step's products of sequences and weights are too small to fill a GPU. The forward loop stores products of states and
+weights that the gradient's loop would otherwise compute again. Products stay in a loop that may end early.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return a loop's outputs without state-independent products and unused sequences; None if it has neither."""
+    """Return the outputs of a loop without its state-independent products and unused sequences; None if it has none."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}

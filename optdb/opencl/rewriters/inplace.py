@@ -1,4 +1,4 @@
-"""Rewriters that let device ops overwrite an input that no other op still needs, and order next values' elements.
+"""Rewriters that let device ops overwrite inputs that no other op needs, and that make next values C-contiguous.
 
 They run after the lift. If the destroy handler rejects a change, the op is left unchanged.
 """
@@ -43,7 +43,8 @@ _OVERWRITING: dict[type, Callable[..., Op]] = {
 }
 
 
-#: Maps op classes to functions that return an op's variant that overwrites nothing, for graphs lifted again.
+#: Maps op classes to functions that return the variant of an op that overwrites nothing, for graphs that are lifted
+#: again.
 PLAIN: Plain = {
     **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -93,7 +94,7 @@ def _is_temporary(var: Variable) -> bool:
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array with an allocation of its own if several nodes share it."""
+    """Return an array, or an equal array with its own allocation if several nodes share the array's allocation."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, OpenCLContiguous):
         views.append(maker.inputs[0])

@@ -1,4 +1,4 @@
-"""Replaces chains that increment slices of zeros, such as gradients of slices, by one kernel that writes all slices.
+"""Replaces chains that increment slices of zeros, such as gradients of slices, with one kernel that writes all slices.
 
 If one elementwise op computes all parts, it writes them directly to the array; otherwise, one kernel copies them. Zeros
 are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
@@ -53,7 +53,7 @@ class _Chain:
 
 
 class PlacedParts(GraphRewriter):
-    """Replaces chains of increments of zeros by ops that write all parts."""
+    """Replaces chains of increments of zeros with ops that write all parts."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         needs = needs_of(fgraph)
@@ -129,7 +129,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements for a chain and the elementwise op that computes its parts; empty if none does."""
+    """Return replacements for a chain and for the elementwise op that computes its parts; empty if no op does."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):

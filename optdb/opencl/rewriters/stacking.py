@@ -1,8 +1,8 @@
-"""Replaces sums of matrix products, and products with the same matrix, by one product of joined matrices.
+"""Replaces sums of matrix products, and products that share a matrix, with one product of joined matrices.
 
 If a network's steps are unrolled, the gradient of a weight is a sum with one product per step: ``dot(a, b) + dot(c,
 d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight also become one
-product. A GPU computes it in a fraction of the time, while small products keep a CPU busy.
+product. A GPU computes the joined product in a fraction of the time, whereas small products already keep a CPU busy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Product = tuple[Variable, Variable]
 
 
 class StackedProducts(GraphRewriter):
-    """Replaces sums of products by products of joined matrices."""
+    """Replaces sums of products with products of joined matrices."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         joins = _Joins()

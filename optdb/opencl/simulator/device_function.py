@@ -133,7 +133,7 @@ class DeviceFunction:
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
         """Start a call and return before the device has finished it, unless a node needs the host.
 
-        Later calls run after this call; the caller may change the arguments at once.
+        The caller may change the arguments immediately. Later calls run after this call.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class DeviceFunction:
         Returns
         -------
         Future
-            Its ``wait()`` returns the results. Host arrays are not valid before that.
+            Its ``wait()`` returns the results. Host arrays are not valid before it returns.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class DeviceFunction:
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the call, of which only shapes and integers that determine shapes matter.
+            The arguments of the call; only their shapes, and integers that determine shapes, matter.
 
         Returns
         -------
@@ -243,7 +243,7 @@ class DeviceFunction:
             return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explain where each node runs and why; with a call's arguments, also report its transfers. No values change.
+        """Explain where each node runs and why; given a call's arguments, also report the call's transfers.
 
         Parameters
         ----------

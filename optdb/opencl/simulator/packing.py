@@ -40,7 +40,7 @@ _first_of = operator.itemgetter(0)
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
 #: The minimum size in bytes of a piece that is downloaded early: in general, and with fewer than `PIECE_ARRAYS` arrays.
-#: Each piece delays the device, so small variables wait for others.
+#: Each piece delays the device, so small variables wait until more are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
 #: The maximum size in bytes of a copy after all variables are computed. Another device uploads one piece while the next
 #: one is downloaded.
@@ -103,7 +103,7 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Pack the variables, wait for the device, and return a vector for each dtype, which must not be modified."""
+        """Pack the variables, wait for the device, and return a vector for each dtype; do not modify the vectors."""
         with self._state.turn():
             self._state.check_open()
             self.pack()
@@ -132,7 +132,7 @@ class PackedVariables:
                 vector.release()
 
     def copy_from(self, other: PackedVariables) -> None:
-        """Copy the values of `other`, which must have the same shapes, on the device."""
+        """Copy the values of `other` on the device; its variables must have the same shapes."""
         with self._state.turn():
             self._state.check_open()
             for dtype, vector in self._vectors.items():
@@ -289,7 +289,7 @@ class _EnqueuePart(Transfer):
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while others are computed; `mark` receives the event."""
+    """Adjacent packed variables of one dtype, downloaded while the rest is computed; `mark` receives the event."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -347,10 +347,10 @@ class PiecewiseDownload:
         self._computed.clear()
 
     def enqueue(self, computed: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that download computed next values, by variable; a plan replays them.
+        """Enqueue commands that download `computed`, which maps variables to next values; a plan replays them.
 
-        The commands do nothing if the plan computes the variables elsewhere. Small variables are downloaded with those
-        that are computed next, or by `end`.
+        The commands do nothing if the plan computes the variables elsewhere. Small variables are downloaded with the
+        variables that are computed next, or by `end`.
         """
         self._computed.update(computed)
         nbytes = sum(array.nbytes for array in self._computed.values())

@@ -179,9 +179,10 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         path : str or Path
             Path of the file, which is replaced if it exists.
         examples : sequence or mapping, optional
-            Example calls, each a sequence of arguments or a mapping of names to arguments. With added methods, a
-            mapping of method names to example calls, in which None is the simulator's own function. Only shapes and
-            integers that determine shapes matter. By default, functions are exported for calls like their latest calls.
+            Example calls, each a sequence of arguments or a mapping of names to arguments. If methods were added, a
+            mapping from method names to example calls, in which None stands for the simulator's own function. Only the
+            shapes of arrays, and integers that determine shapes, matter. By default, each function's latest calls are
+            the examples.
         device_kinds : sequence of str
             Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
@@ -193,7 +194,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         optdb.opencl.exporting.Untraceable
-            If a function contains a step that a file cannot store. The message names a step that stays on the host.
+            If a function contains a step that a file cannot store. If such a step stays on the host, the message names
+            it.
         """
         with self._state.turn():
             self._state.check_open()
@@ -211,7 +213,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def shared(self) -> list[Variable]:
-        """Theano's shared variables of which the simulator has copies."""
+        """Theano's shared variables that the simulator has copied."""
         self._state.check_open()
         return [shared.variable for shared in self._state]
 
@@ -231,7 +233,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         KeyError
-            If there is no such variable, or if several variables have the name.
+            If there is no such variable, or if several variables have that name.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -253,7 +255,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         KeyError
-            If there is no such variable, or if several variables have the name.
+            If there is no such variable, or if several variables have that name.
         TypeError
             If the variable's type does not accept the value.
         SimulatorClosed
@@ -274,7 +276,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         KeyError
-            If the simulator has no such variable, or if several variables have the name.
+            If the simulator has no such variable, or if several variables have that name.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -297,7 +299,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         KeyError
-            If the simulator has no such variable, or if several variables have the name.
+            If the simulator has no such variable, or if several variables have that name.
         SimulatorClosed
             If the simulator was closed.
         """

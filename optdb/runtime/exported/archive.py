@@ -39,7 +39,7 @@ DIGEST = "manifest.sha256"
 
 #: Matches the names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: The signature of an entry in the central directory, by which entries are counted before they are read.
+#: The signature of an entry in the central directory, used to count the entries before they are read.
 _LISTED = b"PK\x01\x02"
 #: A member's signature, the size of its fixed header, and the position of two lengths in the header.
 _MEMBER = b"PK\x03\x04"
@@ -67,8 +67,8 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 
 GIBIBYTE = 1 << 30
 
-#: Upper bounds for the bytes of Python objects: per byte of the manifest, per byte of a program while it is checked,
-#: and per member of the archive.
+#: Upper bounds on the memory of Python objects, in bytes: per byte of the manifest, per byte of a program while it is
+#: checked, and per member of the archive.
 MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
@@ -110,7 +110,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     }
     content = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    # Use a unique name, since others may be writing to the same path.
+    # Use a unique name, since other processes may be writing to the same path.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
@@ -138,7 +138,8 @@ class Archive:
         self._arrays: dict[str, HostArray] = {}
         # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound for the host bytes that the file takes after it is read, at first for the list of its members.
+        #: An upper bound on the host memory, in bytes, that the file takes after it is read; at first, only the list of
+        #: its members is included.
         self.host_bytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", self.host_bytes, f"the list of the members of {path}")
         try:
@@ -152,7 +153,7 @@ class Archive:
         self._check_members(self.manifest.pop("members", None))
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
-        """Return an error that says what is wrong with the file, and the cure."""
+        """Return an error that says what is wrong with the file and how to fix it."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _not_whole(self, reason: object) -> FileError:
@@ -277,7 +278,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound for the host bytes that a used member takes per byte, besides the byte itself."""
+    """Return an upper bound on the additional host memory per byte of a member that is used, in bytes."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

@@ -42,7 +42,7 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Upper bounds for the host bytes of a bound command (with the driver's kernel) and of a size.
+#: Upper bounds for the host memory in bytes of one bound command, including the driver's kernel, and of one size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
 #: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
@@ -79,7 +79,7 @@ class Budget:
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Make room for a trace of a method: if its cache is full, evict its least recently used trace."""
+        """Evict a method's least recently used trace if the method's cache is full."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
@@ -144,14 +144,15 @@ def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
     return buffer
 
 
-#: A result's layout on the device, or the record from which the host computes it.
+#: The layout of a result on the device, or the record from which the host computes the result.
 _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace bound to the sizes `values`; the values of the arguments `free` may change in each call.
+    """A trace bound to the sizes `values`; the arguments at positions `free` may change their values in each call.
 
-    The constructor raises FileError if a command is not valid, LimitError, or MemoryError if values do not fit.
+    The constructor raises FileError if a command is not valid, LimitError if a limit is exceeded, and MemoryError if
+    the values do not fit in device memory.
     """
 
     def __init__(
@@ -164,7 +165,8 @@ class Bound:
         #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Each `Memory` that must start at offset 0 of a buffer according to the file; kernels may add others.
+        #: Each `Memory` that, according to the file, must start at offset 0 of a buffer; kernels may require this of
+        #: others.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -173,7 +175,7 @@ class Bound:
         ]
         live = liveness([CommandGroup(commands)], self._result_memories())
         live = replace(live, own_buffer=live.own_buffer | self._own_buffer)
-        # Check the limits before buffer assignment, which takes long if there are many `Memory` objects.
+        # Check the limits before buffer assignment, which is slow if there are many `Memory` objects.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "values computed in a call")
         self._check_work(commands)
@@ -186,13 +188,13 @@ class Bound:
         #: The kernel arguments that may change in each call: kernel, position and number.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
-        #: Whether a result is copied to the host, which waits for all earlier commands.
+        #: Whether a result is copied to the host; the copy waits for all earlier commands.
         self._waits = bool(self._result_memories())
         for saved, command in zip(trace.commands, commands, strict=True):
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the values for another call with the same sizes; return False if a guard fails."""
+        """Update the values for a new call with these sizes; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -217,7 +219,7 @@ class Bound:
         self._commands.enqueue()
         results = [self._result(result, call) for result in self._results]
         if self._waits and not any(isinstance(kind, ArrayLayout) and x.size for kind, x in zip(self._results, results)):
-            # Without a copied result, nothing has waited for uploads of arrays that the caller may change.
+            # If no result was copied, uploads may still be reading arrays that the caller may change.
             self._resources.context.queue.finish()
         last_events.clear()
         return results
@@ -409,7 +411,7 @@ class Bound:
 
     def _bind_upload(self, command: EnqueueUpload) -> None:
         bound = command.bind(self._buffers.locate)
-        # An upload blocks only if the caller may change its array and the call waits for no result.
+        # An upload blocks only if the caller may change its array and the call does not wait for a result.
         bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
         self._commands.append(bound)
         self._uploads.append((bound, command.value, _space(command)))

@@ -115,7 +115,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes from a source, like an upload."""
+    """An array that the host computes from a source, as it does for an upload."""
 
     kind: ClassVar[str] = "host"
 
@@ -172,7 +172,8 @@ class SavedTrace(Record):
     """A function's trace for one kind of device."""
 
     device_kind: str = saved(choice(DEVICE_KINDS))
-    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: The number of compute units in the trace.
+    #: The number of compute units for which the function was traced.
+    compute_units: int = saved(within(range(1, _MOST_UNITS)))
     dtypes: tuple[str, ...] = saved(list_of(dtype, "dtypes"))  #: The dtypes that the device must support.
     entries: list[Entry] = saved(entries)
     guards: list[Guard] = saved(guards)
@@ -190,11 +191,11 @@ class SavedTrace(Record):
             raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
 
     def rules(self, names: Sequence[str]) -> GuardSet:
-        """Return the sizes and guards; errors call the arguments by `names`."""
+        """Return the sizes and guards; error messages refer to the arguments by `names`."""
         return GuardSet(self.entries, self.guards, names)
 
     def deciding_sizes(self) -> Iterator[Any]:
-        """Yield the numbers that determine sizes, not only kernel arguments and uploads."""
+        """Yield the numbers that determine sizes, and omit those that only determine kernel arguments or uploads."""
         for shape in self.arguments:
             yield from shape
         yield from (memory.nbytes for memory in self.memories if isinstance(memory, Workspace))
@@ -216,7 +217,7 @@ class SavedTrace(Record):
 
 @dataclass(frozen=True)
 class Function(Record):
-    """A function: its signature, and its traces for shapes and kinds of devices."""
+    """A function: its signature, and its traces for different shapes and kinds of devices."""
 
     name: str = saved(_identifier)
     signature: Signature = saved(Signature.parse)

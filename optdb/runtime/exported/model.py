@@ -74,7 +74,7 @@ class LoadedMethod:
 
     @property
     def nbytes(self) -> int:
-        """The number of device bytes that the function's values take, for all cached sizes."""
+        """The number of device bytes that the function's values take, summed over all cached sizes."""
         return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls with these sizes, so that they wait for neither allocations nor compilers.
+        """Prepare for calls with these sizes, which then wait for neither allocation nor compilation.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ def load(
     FileError
         If the file is damaged, is not valid, has another version, or does not support this kind of device.
     LimitError
-        If the file exceeds a limit. Calls of its functions can also raise this error.
+        If the file exceeds a limit. Calling its functions can also raise this error.
     DeviceError
         If there is no such device, or if it does not work.
     OSError
@@ -344,7 +344,7 @@ class Exported:
         Raises
         ------
         Exception
-            The same errors as a call of a :class:`LoadedMethod`.
+            The same errors as calling a :class:`LoadedMethod`.
         """
         return next(iter(self.methods.values()))(*args, **kwargs)
 
@@ -437,7 +437,7 @@ class Exported:
 
 
 class _Shared:
-    """A shared value on the device, which is C-contiguous and has its own buffer."""
+    """A shared value on the device, stored as a C-contiguous array in its own buffer."""
 
     def __init__(self, archive: Archive, spec: SharedValue, context: Context) -> None:
         value = spec.value

@@ -1,7 +1,7 @@
 """A C preprocessor that converts kernels to the form required in files (``sources``).
 
 It expands macros, evaluates conditions, and removes comments and line continuations. It runs at export and raises an
-error at unsupported constructs, such as an include.
+error for unsupported constructs, such as an include.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: An extension that counts as defined, since programs with double precision run only on devices with it.
+#: An extension that is treated as defined, since programs with double precision run only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators in conditions, in order of precedence; true is 1.
@@ -44,21 +44,21 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, and the macros that it comes from, which are not expanded again."""
+    """A token or white space, and its hide set: the macros that produced it, which must not be expanded in it."""
 
     text: str
     hidden: frozenset[str] = frozenset()
 
 
 class _Macro(NamedTuple):
-    """A macro without white space; `params` is None for an object-like macro."""
+    """A macro, whose body omits white space; `params` is None for an object-like macro."""
 
     params: tuple[str, ...] | None
     body: tuple[str, ...]
 
 
 def preprocess(source: str) -> str:
-    """Return a preprocessed source; raise SourceError at unsupported directives or operators."""
+    """Return a preprocessed source; raise SourceError for unsupported directives or operators."""
     spliced = _SPLICE.sub(" ", source.replace("\r\n", "\n"))
     text = _COMMENT.sub(lambda comment: "\n" if "\n" in comment[0] else " ", spliced)
     lines = "".join(_Preprocessor().lines(text)).split("\n")
@@ -212,7 +212,7 @@ class _Preprocessor:
 
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
-    """Pop a macro's arguments off the remaining tokens; return None if no parenthesis follows."""
+    """Pop a macro's arguments from the remaining tokens; return None if no parenthesis follows."""
     bracket = next((index for index in range(len(left) - 1, -1, -1) if left[index].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None

@@ -1,7 +1,7 @@
 """The kernels in a file.
 
-OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. This module compares
-a kernel's declared parameters with the driver's information about the built kernel.
+OpenCL does not check kernel arguments: a number passed in place of a pointer would be used as an address. This module
+compares a kernel's declared parameters with the driver's information about the built kernel.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Kernels:
 
 
 class FileKernel:
-    """A kernel in a file that declares `params`; raises FileError if the driver reports different parameters."""
+    """A kernel that a file declares with `params`; raises FileError if the driver reports different parameters."""
 
     def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
         self.program = kernel.program
@@ -94,7 +94,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Return whether a parameter's kind agrees with the driver's information, or the driver has none."""
+    """Return whether a parameter's kind agrees with the driver's information; True if the driver has none."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

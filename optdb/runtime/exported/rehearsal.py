@@ -2,7 +2,7 @@
 
 Drivers for CPU devices compile in the calling process, where a compiler may crash, or use unlimited time and memory.
 Before such a driver builds a kernel for a new group size, a child process therefore runs the whole call
-(``rehearsal_child``). If it succeeds, the kernels are recorded as sound on disk.
+(``rehearsal_child``). If it succeeds, the kernels are recorded on disk as sound.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from optdb.runtime.exported.archive import Limits
 from optdb.runtime.records import array_bytes
 
 BUILD_TIMEOUT_S = 300.0
-#: The environment variable (0 or 1) for files loaded without `build_in_child`.
+#: The environment variable (0 or 1) that applies to files loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
 #: The module that the child process runs.
@@ -42,7 +42,7 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(wish: bool | None, context: Context) -> bool:
-    """Return whether a child process builds kernels first: as `wish`, the environment or the device says."""
+    """Return whether kernels are first built in a child process, according to `wish`, the environment or the device."""
     if wish is not None:
         return wish
     of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
@@ -80,7 +80,7 @@ class Rehearsals:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=children.environment(),
-            # The child has its own session, so that the compiler's processes end with it.
+            # The child has its own session, so that the compiler's processes can be killed with it.
             start_new_session=True,
         )
         request = {
@@ -120,7 +120,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
     """Raise the child's error, or an error about how the child ended."""
     outcome: Any = ()
-    # A driver may write to the same stream, even after the child's last line.
+    # A driver may also write to the child's standard output, even after the child's last line.
     with contextlib.suppress(ValueError):
         outcome = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
     match outcome:

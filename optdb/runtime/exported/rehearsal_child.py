@@ -21,7 +21,7 @@ from optdb.runtime.errors import FileError
 from optdb.runtime.exported.archive import GIBIBYTE, Limits
 from optdb.runtime.exported.model import load
 
-#: The bytes of memory that a compiler may take in addition to the file's limit.
+#: The memory in bytes that a compiler may use in addition to the file's limits.
 COMPILER_BYTES = 2 * GIBIBYTE
 
 
@@ -40,7 +40,7 @@ def limit(limits: Limits, timeout_s: float) -> None:
         import resource
     except ImportError:
         return
-    # If the parent dies, only this limit ends the child. All threads of the driver count in the CPU time.
+    # If the parent dies, only this limit ends the child. The CPU time includes all threads of the driver.
     cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The guards of one trace, and the expressions for its sizes; messages call the arguments by `names`."""
+    """The guards of one trace, and the expressions for its sizes; messages refer to the arguments by `names`."""
 
     entries: Sequence[Entry]
     guards: Sequence[Guard]
@@ -58,7 +58,7 @@ class GuardSet:
         return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
-        """Return the entries and guards that depend on the values of given arguments."""
+        """Return the entries and guards that depend on the values of the given arguments."""
         entries: dict[int, Entry] = {}
         for number, entry in enumerate(self.entries):
             is_free = isinstance(entry, ArgumentNumber) and entry.argument in arguments
@@ -68,7 +68,7 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call; None for a size that cannot be computed, which may be unused."""
+        """Return all sizes for a call; a size that cannot be computed is None, since it may be unused."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
@@ -168,7 +168,7 @@ class ValueGuards:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return the sizes for another call, with only the differing entries recomputed; None if a guard fails."""
+        """Return a call's sizes from those of an earlier call by recomputing only `entries`; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

@@ -1,4 +1,4 @@
-"""The restricted form of programs in a file, which can be checked completely.
+"""The restricted form that programs in a file must have, so that they can be checked completely.
 
 A program is preprocessed OpenCL C (``preprocessing``) without macros, includes, conditions, comments, strings or
 trigraphs. A ``#`` is allowed only in a few pragmas, and reserved names only if they are address spaces or listed
@@ -55,7 +55,7 @@ NUMBERS = {
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: Tokens after which a number type in a typedef is not the declared name.
+#: If one of these tokens precedes a number type in a typedef, the number type is not the declared name.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 

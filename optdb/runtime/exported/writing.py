@@ -48,8 +48,8 @@ def write(
 ) -> None:
     """Write functions and their shared values to a file, which is replaced if it exists.
 
-    `functions` maps names to signatures and traces; the loaded file calls the first. A trace's `states` are indices
-    into the argument `states`. `about` names the program that creates the file.
+    `functions` maps names to signatures and traces; calling the loaded file calls the first function. A trace's
+    `states` are indices into the argument `states`. `about` names the program that creates the file.
     """
     programs = Programs()
     methods = [
@@ -190,7 +190,7 @@ def _argument(arg: Any) -> Any:
         case SymbolicArgument():
             return NumberArgument(_dtype_name(arg.dtype), _operands(arg.values))
     value = np.asarray(arg)
-    # An OpenCL vector is one array element.
+    # NumPy represents an OpenCL vector as one array element.
     is_vector = value.dtype.names or value.dtype.subdtype
     numbers = [operand(x) for x in (value[()] if is_vector else [value[()]])]
     if any(isinstance(number, complex) for number in numbers):

@@ -26,7 +26,7 @@ def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 class _Loop:
     """Applies rules to the inner graph of a loop until the layouts of its states are stable.
 
-    The layout of a state is the layout of the outer array that holds its values in all steps along axis 0.
+    The layout of a state is the layout of the outer array, whose axis 0 holds the values of the state in all steps.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:

@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that is checked in each call. Rows would change order if `own` differed from `expected`."""
+    """Return a shape; each call checks that `own` equals `expected`. Rows would change order if they differed."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -157,7 +157,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return a reshaped array; each call checks that the numbers in each pair are equal."""
+    """Return a reshaped array; each call checks that the two numbers of each pair in `checks` are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -165,7 +165,7 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
-    """Return the split axis of a new shape, and whether it has one row for each example."""
+    """Return the split axis of a new shape, and whether that axis has one row for each example."""
     lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     unknown = [i for i, entry in enumerate(entries) if _is_constant(entry.var, -1)]
     if len(lengths) == 1 and lengths[0][1].linear:

@@ -16,7 +16,7 @@ from optdb.host.api.patching import Patch, Wrapper
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return PyTensor's own DestroyHandler for the graph of `handler`, which has `nodes`."""
+    """Return PyTensor's own DestroyHandler for the graph of `handler`, which consists of `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -31,7 +31,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: Any) -> Patch:
-    """Make new DestroyHandlers instances of the class `handler` if cycles must be detected exactly."""
+    """Turn new DestroyHandlers into instances of the class `handler` if cycles must be detected exactly."""
 
     class GraphHandler(handler):
         """`handler` with PyTensor's names for its methods and results."""
@@ -65,7 +65,7 @@ def handler_patch(handler: Any) -> Patch:
 
 
 def supervisor_patch(handler: Any) -> Patch:
-    """Make a Supervisor query a `handler` once for all overwritten variables, not for each protected one."""
+    """Make a Supervisor query a `handler` once for all overwritten variables, not once for each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -64,8 +64,8 @@ class ModuleBuilder:
     ) -> None:
         """Compile modules; skip those that do not compile.
 
-        `done` is called with each compiled module and its shared library, and `tell` with the numbers of finished and
-        of all modules.
+        `done` is called with each compiled module and its shared library, and `tell` is called with the number of
+        finished modules and the number of all modules.
         """
         parallel = processors()
         units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
@@ -158,7 +158,7 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers; return None on failure, or if another process is doing it."""
+        """Precompile the common headers; return None on failure, or if another process is precompiling them."""
         with self._store.lock(f"headers-{folder.name}"):
             if (folder / "common.h.gch").exists():
                 return folder / "common.h"

@@ -49,7 +49,7 @@ class Wanted:
 
 
 class SharedModuleCache(ModuleCache):
-    """A cache of compiled modules without a global lock, which does not read all keys at the start."""
+    """A cache of compiled modules that has no global lock and does not read all keys at the start."""
 
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
         super().__init__(dirname, check_for_broken_eq, do_refresh=False)
@@ -128,7 +128,8 @@ class SharedModuleCache(ModuleCache):
     def build(self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None) -> None:
         """Build the missing modules; skip those that do not compile.
 
-        `tell` is called with the numbers of finished and of missing modules. `builder` replaces the cache's builder.
+        `tell` is called with the number of finished modules and the number of missing modules. `builder` replaces the
+        cache's builder.
         """
         missing = self.missing(modules)
         total = len(missing)
@@ -167,7 +168,7 @@ class SharedModuleCache(ModuleCache):
     def _build(
         self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
     ) -> None:
-        # A translation unit compiles modules that differ only in their keys once.
+        # Modules that differ only in their keys are compiled once in a translation unit.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
             wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)
@@ -280,7 +281,7 @@ _caches: dict[str, SharedModuleCache] = {}
 
 
 def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
-    """Return the cache of a compiledir, by default the current one; `init_args` are for a new cache."""
+    """Return the cache of a compiledir, by default the current one; `init_args` are passed to a new cache."""
     dirname = dirname or config.compiledir
     if dirname not in _caches:
         _caches[dirname] = cache = SharedModuleCache(dirname, **(init_args or {}))
@@ -293,7 +294,7 @@ def _counting_on(tell: Tell | None, done: int, total: int) -> Tell | None:
 
 
 def _read_keys(path: Path) -> KeyData | None:
-    """Return a module's keys; None if they cannot be read, for example without an op's class."""
+    """Return a module's keys; None if they cannot be read, for example because an op's class is missing."""
     try:
         key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:

@@ -28,7 +28,7 @@ from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_hal
 from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
-#: The maximum number of elements computed in Python, at about 100 ns each.
+#: The maximum number of elements to compute in Python, which takes about 100 ns for each element.
 _MAX_QUICK_ELEMENTS = 10_000
 #: Modules of ops whose Python code calls NumPy or SciPy, unlike the Python loops of convolution and pooling.
 _QUICK_MODULES = tuple(
@@ -41,7 +41,7 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """Raised when the inner function of a Scan has been optimized, to link it later."""
+    """Raised after the inner function of a Scan has been optimized, so that it is linked later."""
 
 
 class _Request:
@@ -171,7 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan, which is the current Scan for `scan_function` meanwhile."""
+        """Make the thunk of a Scan; meanwhile, it is the current Scan for `scan_function`."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:
@@ -226,7 +226,7 @@ class Collector(threading.local):
 
 
 def _finish(request: _Request) -> Any:
-    """Link a postponed function, like the rest of Theano's ``orig_function``."""
+    """Link a postponed function, as the rest of Theano's ``orig_function`` does."""
     start = time.time()
     maker = request.maker
     assert maker is not None, "a request is postponed when it has a maker"

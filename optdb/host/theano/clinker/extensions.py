@@ -34,7 +34,7 @@ def remove_truncated(compiledir: Path, name: str) -> None:
 
 
 def is_built(compiledir: Path, name: str) -> bool:
-    """Return whether an extension is complete, which its version file shows."""
+    """Return whether an extension is complete, as shown by its version file."""
     folder = compiledir / name
     if not any(folder.glob(f"{name}.*")):
         return False

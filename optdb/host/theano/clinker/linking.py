@@ -60,7 +60,7 @@ class Linked:
         if self._module is None:
             assert wanted is not None, "the caller asks for code that has a key"
             self._module = module_cache().module(wanted, lambda: _linker_of(node, no_recycling))
-            self.wanted = None  # the source code is long
+            self.wanted = None  # free the source code, which is long
         error: list[Any] = [None, None, None]
         first = {var: index for index, var in reversed(list(enumerate(node.inputs)))}
         storage = [cell for index, cell in enumerate(inputs) if first[node.inputs[index]] == index]

@@ -21,7 +21,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock, if `blocking` by waiting for other processes; return whether this process holds it."""
+        """Acquire the lock; wait for other processes if `blocking`. Return whether this process holds the lock."""
         while True:
             try:
                 descriptor = self._open()

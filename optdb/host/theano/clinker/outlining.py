@@ -1,6 +1,6 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it by calls of cold
+Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it by calls to cold
 functions that all modules of a translation unit share (`HELPERS`), without changing behaviour or errors. The patterns
 match Theano 1.0.5; other code is left unchanged.
 """
@@ -131,7 +131,7 @@ _DEFAULT_ERROR = re.compile(
     r'"Unexpected error in an Op\'s C code\. "\s*"No Python exception was set\."\);\s*\}'
 )
 
-#: The four checks of an input in TensorType.c_extract, with the same failure code.
+#: The four checks of an input in TensorType.c_extract, all with the same failure code.
 _CHECKS = re.compile(
     r"if \((?P<object>py_\w+) == Py_None\) \{(?:\s*//[^\n]*)*"
     r'\s*PyErr_SetString\(PyExc_ValueError, "expected an ndarray, not None"\);\s*(?P<fail>' + _FAIL + r")\s*\}"
@@ -163,7 +163,7 @@ _STORE = re.compile(
 )
 
 
-#: Code that runs once per thunk, on creation and deletion, or once per module: optimized for size.
+#: Code that runs only when a thunk is created or deleted, or once per module, and is optimized for size.
 _HOLD = re.compile(r"(?<!\{)Py_XINCREF\((storage_\w+)\);")
 _DROP = re.compile(r"Py_XDECREF\((this->storage_\w+)\);")
 _ONCE = re.compile(

@@ -1,4 +1,4 @@
-"""Outlines code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
+"""Outlines code around the loops of Elemwise and CAReduce: length checks, allocation, and the order of loops.
 
 Theano generates this code for each array and axis. The generated code is replaced by calls to functions that all
 modules of a translation unit share (`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not
@@ -79,7 +79,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: The start of the first comparison, which the others follow directly.
+#: The start of the first comparison, which the other comparisons follow directly.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(

@@ -110,7 +110,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
 
 
 def watch_compiler(cmodule: ModuleType) -> None:
-    """Time each module that Theano's compiler class compiles; name the cause in an error if that fails."""
+    """Time each module that Theano's compiler class compiles; if compilation fails, name the cause in the error."""
     compile_str = cmodule.GCC_compiler.compile_str
 
     @functools.wraps(compile_str)

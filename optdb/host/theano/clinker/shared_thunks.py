@@ -1,7 +1,7 @@
 """Shortens the C code that reads a module's inputs and makes its thunks.
 
 `share` runs after `outlining.outline`. Modules whose struct only holds storage share the functions that make and delete
-their thunks. The code that stores an output stays inline, because sharing it would make calls of small models 1 to 3 %
+their thunks. The code that stores an output stays inline, because sharing it would make calls to small models 1 to 3 %
 slower.
 """
 

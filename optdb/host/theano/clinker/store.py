@@ -39,7 +39,7 @@ _DIGITS = 40
 
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
-#: Other processes may remove the folder meanwhile.
+#: The maximum number of attempts to publish a module, because other processes may remove its folder meanwhile.
 MAX_ATTEMPTS = 3
 
 
@@ -69,7 +69,7 @@ class ModuleStore:
         return self.compiledir / f"tmp{digest}" / f"{name}.{get_lib_extension()}"
 
     def is_own(self, folder: str) -> bool:
-        """Return whether a folder was named by this class instead of Theano."""
+        """Return whether a folder was named by this class, not by Theano."""
         return len(folder) == len("tmp") + _DIGITS
 
     def lock(self, name: str) -> FileLock:
@@ -98,7 +98,7 @@ class ModuleStore:
     def publish(self, module: StoredModule, library: Path) -> Path:
         """Move a module that `library` contains to its final folder; return its library's path.
 
-        Another process may have stored it first.
+        Another process may have stored the module first.
 
         Raises
         ------
@@ -191,7 +191,7 @@ def _umask() -> int:
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does; drop keys that cannot be pickled, whose modules are found by content."""
+    """Pickle keys as Theano does; drop keys that cannot be pickled, since their modules are found by content."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

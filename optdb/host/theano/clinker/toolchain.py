@@ -136,7 +136,7 @@ def toolchain(compiler: str) -> Toolchain:
 
 @functools.lru_cache(maxsize=1)
 def processor() -> str:
-    """Return a text that identifies the processor, which determines the flags of ``-march=native``."""
+    """Return a string that identifies the processor, which determines the flags of ``-march=native``."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

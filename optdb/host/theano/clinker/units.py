@@ -30,7 +30,7 @@ COMMON_HEADERS = (
 #: Headers that affect no other code, since no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: A header that takes as long as all others together, which Theano's tensor code only uses for debug output.
+#: A header that takes as long to compile as all others together. Theano's tensor code uses it only for debug output.
 _STREAM_HEADER = "<iostream>"
 
 LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
@@ -87,7 +87,7 @@ class Translation:
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The own part with calls of shared functions; '' if its directives affect other code."""
+        """The module's own part with calls to shared functions; '' if its directives affect other code."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -99,7 +99,7 @@ class Translation:
 
 
 def module_of(linker: Any) -> Translation:
-    """Return the code of an accepted CLinker's module; raise the error of an op without C code."""
+    """Return the code of an accepted CLinker's module; if an op has no C code, raise the op's error."""
     module = linker.get_dynamic_module()
     source = module.code()
     prelude = _prelude(linker)
@@ -179,8 +179,8 @@ def _bracketed(include: str) -> str:
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
     """Divide modules into units with about the same compile time, the largest unit first.
 
-    A unit has at least `min_effort` characters, if there are enough, and at most `max_modules` modules, which are
-    compiled one by one if the unit does not compile.
+    A unit has at least `min_effort` characters if the modules have that many, and at most `max_modules` modules. If a
+    unit does not compile, its modules are compiled one by one.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]

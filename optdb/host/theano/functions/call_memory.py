@@ -133,7 +133,7 @@ def live_bytes(
 
 
 def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return the outputs that share memory with an input, with the input's index."""
+    """Return the outputs that share memory with an input, each with the index of that input."""
     written = getattr(node.op, "destroy_map", None) or {}
     over = [(node.outputs[number], slots[0]) for number, slots in written.items() if slots]
     return [*over, *viewed_slots(node)]
@@ -235,6 +235,6 @@ def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostAr
     try:
         perform(node, inputs, storage)
     except Exception:
-        # The op also raises in the call itself.
+        # The op also raises an error in the call itself.
         return None
     return np.asarray(storage[number][0])

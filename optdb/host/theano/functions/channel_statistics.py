@@ -79,7 +79,7 @@ class ChannelGradientSums(_ChannelStatistics):
 def of_channels(
     x: TensorVariable, axes: Sequence[int], vector: TensorVariable, number: int, count: int
 ) -> TensorVariable:
-    """Extract one of `count` statistics per channel from a vector, as an array of length 1 along the axes."""
+    """Extract one of `count` statistics per channel from a vector, as an array of length 1 along `axes`."""
     lengths = [x.shape[axis] for axis in range(x.type.ndim) if axis not in axes]
     size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
     part: TensorVariable = vector.reshape((count, size))[number] if count > 1 else vector

@@ -61,7 +61,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Map the outputs of a function's graph that are updates to its inputs."""
+    """Return the index of the updated input for each output of a function's graph that is an update."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
@@ -104,7 +104,7 @@ optimize_method = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return an input's default, without the value unless each call restores it."""
+    """Return an input's default; the value is included only if each call restores it."""
     return required, refeed, value if refeed else None
 
 
@@ -142,7 +142,7 @@ take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call function
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Run the compilation of each later outer function's nodes within a context from `surround`."""
+    """Compile the nodes of each later outer function in a context from `surround`."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)

@@ -15,7 +15,7 @@ from optdb.host.api.graph import Apply, Op, Variable
 
 
 class DeclaredLengths(Op):
-    """Returns an array unchanged if it has the declared lengths; None is any length."""
+    """Returns an array unchanged if it has the declared lengths; None allows any length."""
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)

@@ -47,7 +47,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
     """Order nodes so that memory is read before a node overwrites it, and mark the user's overwritten inputs."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
-        # The graph refuses a second handler.
+        # The graph rejects a second DestroyHandler.
         fgraph.attach_feature(DestroyHandler())
         mark_unprotected(fgraph, specs)
         _keep_values(fgraph, specs)

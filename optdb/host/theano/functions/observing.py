@@ -35,13 +35,13 @@ class NodeSnapshot:
     Parameters
     ----------
     op : str
-        The op; the name of the variable for an input.
+        The op; for a graph input, the variable's name.
     types : tuple of str
         The types of the outputs.
     inputs : tuple of int
-        The indices of the nodes that compute its inputs; constants are left out.
+        The indices of the nodes that compute the node's inputs; constants are left out.
     is_input : bool
-        Whether it is an input of the graph.
+        Whether the object represents an input of the graph.
     line : str
         The line of the user's code that made the node; empty if unknown.
     node : Apply or None
@@ -108,16 +108,16 @@ class ObservedFunction:
         return getattr(self.function, "name", None) or "function"
 
     def phases(self) -> list[tuple[str, float]]:
-        """Return the optimizer's phases in order, with their seconds."""
+        """Return the optimizer's phases in order, with their durations in seconds."""
         optimizer, profile = getattr(self.profile, "optimizer_profile", None) or (None, None)
         if not isinstance(optimizer, SeqOptimizer) or profile is None:
             return []
         return [(getattr(member, "name", None) or str(member), t) for member, t in zip(profile[0], profile[1])]
 
     def link_times(self) -> list[tuple[str, float]]:
-        """Return the seconds of each compiler, of loading C code, and of the rest of linking.
+        """Return the seconds spent in each compiler, on loading C code, and on the rest of linking.
 
-        Compilers run in parallel; their total is the time during which at least one runs.
+        Compilers run in parallel; their total is the time during which at least one compiler runs.
         """
         begin, end = self.link_span
         runs: dict[str, list[tuple[float, float]]] = {}
@@ -144,7 +144,7 @@ class ObservedFunction:
         return self.first_call_seconds is not None
 
     def node_times(self) -> dict[Apply, tuple[float, int]]:
-        """Return the seconds and calls of each timed node in the compiled graph."""
+        """Return the time in seconds and the number of calls of each timed node in the compiled graph."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
         # Theano lists all nodes; if a device replays them as a plan, their counts stay at 0.

@@ -71,14 +71,14 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return the variable of which an output is a copy or a view for the caller."""
+    """Return the variable that an output copies or views for the caller."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
 
 
 def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Variable]:
-    """Return variables like a node's outputs, computed by a plain op; see `plain_copy`."""
+    """Return the equivalents of a node's outputs, computed by a plain op; see `plain_copy`."""
     outputs = _plain_outputs(node, list(node.inputs), {**_PLAIN, **more})
     for old, new in zip(node.outputs, outputs, strict=True):
         copy_trace(old, new)
@@ -98,7 +98,7 @@ def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str)
 
 
 def _let_change(fgraph: FunctionGraph) -> None:
-    """Restore the data for changes of a graph, which pickles omit."""
+    """Restore the data that pickles omit and that changing a graph requires."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):

@@ -99,7 +99,7 @@ def compile_step(
     If `borrow` is true, a call may overwrite the previous results. Unused inputs are accepted.
     """
     return _function(
-        # Do not borrow inputs, because Theano then compares the memory of each pair of inputs.
+        # Do not borrow inputs; otherwise, Theano would compare the memory of each pair of inputs.
         list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
@@ -111,7 +111,7 @@ def compile_step(
 
 
 def held_variable(var: Variable, name: str) -> SharedVariable:
-    """Return a new shared variable, an empty array, for values of a tensor variable.
+    """Return a new shared variable for values of a tensor variable; its initial value is an empty array.
 
     A function that updates this variable does not read the old value, and may overwrite it even if the call raises.
     """

@@ -32,7 +32,7 @@ def _in_few_words(init_name: Callable[[Composite], None], self: Composite) -> No
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return the number of ops and inputs in a graph's text with repeated subexpressions."""
+    """Return the number of ops and inputs in a graph's text if shared subexpressions are repeated."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)

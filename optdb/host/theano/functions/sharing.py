@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def watch() -> None:
-    """Record later in-place writes, and check the existing functions once."""
+    """Record in-place writes from now on, and check the existing functions once."""
     with _lock:
         if _patches.installed:
             return
@@ -42,7 +42,7 @@ def version(container: Container) -> int:
 
 
 def has_unmarked_writer(container: Container) -> bool:
-    """Return whether a function may overwrite the variable's value in place at any time without being recorded."""
+    """Return whether a function may at any time overwrite the variable's value in place without a record."""
     return getattr(container, "optdb_written", False)
 
 

@@ -1,4 +1,4 @@
-"""Makes ``import theano`` load optdb in a whole environment, for programs that do not import optdb.
+"""Makes ``import theano`` load optdb throughout an environment, for programs that do not import optdb.
 
 `activate` writes a ``.pth`` file, which Python runs at startup. It adds a finder that imports optdb when Theano or a
 library that uses Theano is imported.
@@ -38,7 +38,7 @@ sys.meta_path.insert(0, OptdbActivation)
 
 
 class CannotActivate(RuntimeError):
-    """Raised if the environment's folder is not writable. The message names the folder and the cure."""
+    """Raised if the environment's folder is not writable. The message names the folder and the fix."""
 
 
 def pth_file() -> Path:

@@ -64,7 +64,7 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: A part of the version of each op that calls BLAS; must change with `FUNCTIONS`.
+#: Part of the version of each op that calls BLAS; must change whenever `FUNCTIONS` changes.
 VERSION = 1
 
 

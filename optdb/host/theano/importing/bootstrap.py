@@ -27,8 +27,8 @@ __all__ = ["UnsupportedHost", "finish", "start"]
 def start(compose: Callable[[], None]) -> None:
     """Install the import hook and the translation, which call `compose` when Theano is imported, after `finish`.
 
-    If Theano is already imported, run the missed steps. A second call, for example when optdb is reloaded, does
-    nothing.
+    If Theano is already imported, run the steps that were missed. A second call, for example when optdb is reloaded,
+    does nothing.
     """
     if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
         return
@@ -178,7 +178,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Without the version, Theano would fail later, with cached modules only in `theano.function`.
+    # Without the compiler's version, Theano would fail later; if its modules are cached, only in `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -202,7 +202,7 @@ def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object
 
 
 def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
-    """Name optdb's corresponding flag in the error of a flag for Theano's GPU back-end."""
+    """Make the error message of a flag for Theano's GPU back-end name optdb's corresponding flag."""
 
     def check_device(value: str) -> object:
         wanted_flags.check_gpu_backend(name, value)
@@ -227,7 +227,7 @@ def _without_warning_of_fallback() -> Iterator[None]:
     """Suppress the warning that there is no BLAS, unless the user has set an empty flag."""
     from theano.configdefaults import config
 
-    # Read the value first, because Theano then knows whether it is the default.
+    # Read the value first, so that Theano knows whether it is the default.
     ldflags = config.blas.ldflags
     if ldflags or not _parameter(config.blas, "ldflags").is_default:
         yield

@@ -1,9 +1,9 @@
-"""Corrections of Theano's faults, which are active from the import of Theano on, even without the engine.
+"""Corrects faults in Theano as soon as Theano is imported, even without the engine.
 
 - A rewriter that raises leaves Theano's observer of new variables installed, which keeps all later graphs alive.
 - Without C code, a `Composite` evaluates ``~True`` to -2, and computes shared subexpressions once per use.
 - Without a C compiler, Theano rejects convolutions that its ConvOp lacks, although Python and devices support them.
-- On a full disk, the compiledir's lock waits for minutes.
+- On a full disk, Theano waits for the compiledir's lock for minutes.
 """
 
 from __future__ import annotations

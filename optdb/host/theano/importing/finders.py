@@ -25,7 +25,7 @@ class ImportHook(MetaPathFinder):
     the name of a module that no finder finds, and may raise a better error than Python's.
     """
 
-    #: An attribute by which such finders recognize each other, so that they do not recurse.
+    #: Finders that query other finders have this attribute, and skip each other, because they would otherwise recurse.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Restore the real loader, because inspect, linecache and importlib.resources use more than a Loader has.
+        # Restore the real loader, because inspect, linecache and importlib.resources use more than a Loader offers.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):
@@ -64,7 +64,7 @@ class _AroundLoader(Loader):
 
 
 class TranslatingFinder(MetaPathFinder):
-    """A finder that translates the modules of `packages` for whose full names `wanted` returns True."""
+    """A finder that translates a module of `packages` if `wanted` returns True for the module's full name."""
 
     asks_others = True
 

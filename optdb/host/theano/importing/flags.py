@@ -1,6 +1,6 @@
 """Registers the flags of ``optdb.flags`` in ``theano.config``.
 
-``theano.configparser`` is a parameter, because the import after a failed import creates a new module.
+``theano.configparser`` is passed as a parameter, because importing it again after a failed import creates a new module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 from optdb import flags, trace_log
 from optdb.callers import caller_level
 
-#: Theano's own flags in the same section, which it registers after optdb's flags are checked.
+#: Theano's own flags in the section ``optdb``. Theano registers them after optdb's flags are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 

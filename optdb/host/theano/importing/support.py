@@ -21,7 +21,7 @@ INSTALL_THEANO = "python -m optdb install-theano"
 
 
 class UnsupportedHost(ImportError):
-    """Raised if Theano cannot work here. The message names the fault and the cure."""
+    """Raised if Theano cannot work here. The message names the fault and the fix."""
 
 
 class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
@@ -31,7 +31,7 @@ class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
 class _Unusable(RuntimeError):
     """Base class of errors about something that Theano needs.
 
-    In a cure, lines that begin with four spaces are commands to copy.
+    In `cure`, lines that begin with four spaces are commands to copy.
     """
 
     finding: str
@@ -43,7 +43,7 @@ class _Unusable(RuntimeError):
 
 
 class UnusableCompiledir(_Unusable):
-    """Raised if Theano's folder for compiled code cannot be used; the message names the folder and the cure."""
+    """Raised if Theano's folder for compiled code cannot be used; the message names the folder and the fix."""
 
     cure = (
         "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
@@ -55,7 +55,7 @@ class UnusableCompiledir(_Unusable):
 
 
 class UnusableCompiler(_Unusable):
-    """Raised if Theano's C++ compiler is missing or does not compile correct code; the message names the cure."""
+    """Raised if Theano's C++ compiler is missing or does not compile correct code; the message names the fix."""
 
     def __init__(self, finding: str, cure: str) -> None:
         super().__init__(finding, cure)
@@ -90,7 +90,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Add the compiler's name and the cure to an error in the block if the compiler fails on any code."""
+    """Add the compiler's name and the fix to an error in the block if the compiler fails regardless of the code."""
     try:
         yield
     except Exception as error:
@@ -109,7 +109,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the error to raise instead if the compiler fails on any code; None otherwise."""
+    """Return the error to raise instead if the compiler fails regardless of the code; None otherwise."""
     if isinstance(error, OSError) and error.filename == compiler:
         return _cannot_start(compiler, error)
     complaint = _complaint(error)
@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the compiler's first message, in which Theano writes dots for line breaks; None for other exceptions."""
+    """Return the compiler's first message, whose line breaks Theano replaces with dots; None for other exceptions."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None
@@ -145,7 +145,7 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the folder's name and the cure to an error in the block if the folder is full or read-only."""
+    """Add the folder's name and the fix to an error in the block if the folder is full or read-only."""
     try:
         yield
     except Exception as error:
@@ -170,7 +170,7 @@ def _why_unwritable(error: Exception) -> str | None:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A range of supported versions: from `lowest` on, and below `below`."""
+    """A range of supported versions: at least `lowest`, and below `below`."""
 
     name: str
     lowest: str
@@ -183,7 +183,7 @@ class Requirement:
 
     @property
     def cure(self) -> str:
-        """The remedy for the user, in one line."""
+        """The fix for the user, in one line."""
         if self.name == "Python":
             return "make a virtual environment with Python 3.10 to 3.14"
         if self.name == "Theano" and sys.version_info >= PYTHON_WITHOUT_DISTUTILS:
@@ -219,7 +219,7 @@ def problems() -> Iterator[tuple[Requirement, str | None]]:
 
 
 def check() -> None:
-    """Raise UnsupportedHost, which names the first requirement that is not met."""
+    """Raise UnsupportedHost if a requirement is not met; the error names the first such requirement."""
     for requirement, version in problems():
         raise _error(requirement, version)
 

@@ -128,7 +128,7 @@ def is_decided_switch(node: Apply) -> bool:
 
 
 def may_be_useless(node: Apply) -> bool:
-    """Return whether there is one input, the inputs are the same, or an input of AND or OR is a constant."""
+    """Return whether the node has only one input, its inputs are the same, or an input of AND or OR is a constant."""
     if len(node.inputs) != 2:
         return len(node.inputs) == 1
     first, second = node.inputs
@@ -187,7 +187,7 @@ def may_take_all(node: Apply) -> bool:
 
 
 def _may_be(part: Any, number: int) -> bool:
-    """Return whether a part of a slice is absent or a constant `number`."""
+    """Return whether a part of a slice is absent or is the constant `number`."""
     if isinstance(part, Constant):
         part = part.data
     return part is None or not (isinstance(part, Variable) or part != number)
@@ -205,7 +205,7 @@ def may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-#: The number of multiplications for which Theano counts a division.
+#: The number of multiplications that Theano considers as expensive as one division.
 _DIVISION = 1.5
 
 

@@ -1,6 +1,6 @@
 """Caches for the construction of ops, nodes and types while graphs are optimized.
 
-For each new node, Theano reads C files, builds scalar variables and creates type objects again.
+For each new node, Theano rereads C files, rebuilds scalar variables and recreates type objects.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def make_node(self: Elemwise, *inputs: Any) -> Apply:
 
 def _operand(x: Any) -> Variable:
     """Return ``as_tensor_variable(x)``; constants of small integers are cached."""
-    if type(x) is not int or x not in _SMALL or constant.enable:  # Theano then caches its constants itself
+    if type(x) is not int or x not in _SMALL or constant.enable:  # if set, Theano itself caches constants
         return as_tensor_variable(x)
     key = (x, _cast_policy.val, _float_dtype.val, autocast_int.dtypes)
     known = _constant_of.get(key)
@@ -216,7 +216,7 @@ def _is_shuffled(var: Variable, before: Variable) -> bool:
 
 
 def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
-    """Make the node of a DimShuffle, without checks for a variable with the op's pattern."""
+    """Make the node of a DimShuffle; skip the checks if the variable has the op's pattern."""
     type_ = getattr(_input, "type", None)
     if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
         return _stock_make_shuffled(self, _input)
@@ -237,7 +237,7 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite with other output types, without copying and merging its scalar graph."""
-    if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
+    if type(self) is not Composite or type(Composite) is not MetaObject:  # other classes construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
     vars(out).update(vars(self))

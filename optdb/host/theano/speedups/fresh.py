@@ -29,7 +29,7 @@ _observers = Variable.construction_observers
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
-    """Add a stack trace; extract nothing if traces are limited to zero frames."""
+    """Add a stack trace; if traces are limited to zero frames, add an empty one without extracting the stack."""
     if user_line is None and _trace_limit.val == 0:
         thing.tag.trace = []
         return thing
@@ -37,7 +37,7 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:
-    """Return a variable without a name, like ``cls(type_)``, unless constructions are observed."""
+    """Return an unnamed variable, like ``cls(type_)``; only valid if constructions are not observed."""
     var = _new(cls)
     var.tag = _new(scratchpad)
     var.type = type_

@@ -1,4 +1,4 @@
-"""Faster versions of passes that change few graphs, which search for candidates before they sort or copy a graph."""
+"""Faster versions of passes that change few graphs; they search for candidates before sorting or copying a graph."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Return whether an output may be a sum of products over steps of which only the last step is used."""
+    """Return whether an output may be a sum of products over all steps, of which only the final sum is used."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(
@@ -148,7 +148,7 @@ def _where_terms_are(
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum contains a sum, or a product a product, that has no other users."""
+    """Return whether a sum contains a sum, or a product contains a product, that has no other users."""
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):
             continue

@@ -37,7 +37,7 @@ class _Promise:
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        """Return the value; the needed promises must have values."""
+        """Return the value; the promises that it needs must already have values."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class _Inferred(_Promise):
         node, inputs = self.node, self.inputs
         input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
         shapes = feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
-        self.inputs = []  # a computed promise depends on no others
+        self.inputs = []  # a computed promise does not depend on other promises
         return shapes
 
 
@@ -120,7 +120,7 @@ class _Merged(_Promise):
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
     """Return the shape `merged` of `var`, with lengths from `shape` where `merged` reads `var` itself.
 
-    Otherwise, replacing a reshape to its input's shape by the input would create a cycle.
+    Otherwise, replacing a reshape to its input's shape with the input would create a cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -168,7 +168,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """A ``shape_of`` for one call of a Theano method, which computes missing shapes."""
+    """A ``shape_of`` that computes missing shapes, for one call to a Theano method."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -181,7 +181,8 @@ class _Scratch(dict):
 class LazyShapeFeature(ShapeFeature):
     """A ShapeFeature that computes shapes on demand.
 
-    When a length is replaced, Theano replaces it in existing shapes; ``_renamed`` records it for later shapes.
+    When a length is replaced, Theano replaces it in existing shapes; ``_renamed`` records the replacement for later
+    shapes.
     """
 
     def __init__(self) -> None:
@@ -244,7 +245,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule replacing a length of a replaced variable by the new variable's length."""
+        """Schedule the replacement of a replaced variable's length with the new variable's length."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner

@@ -13,7 +13,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The maximum number of axes in every NumPy version; for more, `perform` raises the error.
+#: The maximum number of axes that every NumPy version supports; for more axes, `perform` raises the error.
 _MOST_AXES = 32
 
 
@@ -30,7 +30,7 @@ def _make_view(node: Apply) -> Compute | None:
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         array = inputs[0] if is_sorted else inputs[0].transpose(order)
         if array.ndim != kept:
-            array = array.reshape(array.shape[:kept])  # raises where a dropped axis has more than one element
+            array = array.reshape(array.shape[:kept])  # raises if a dropped axis has more than one element
         storage[0][0] = array[new_axes] if new_axes else array
 
     return compute

@@ -110,7 +110,7 @@ def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, insi
     for chunk in _chunks(windows):
         columns = np.matmul(weights, grouped[chunk]).reshape(windows[chunk].shape)
         for offset in np.ndindex(*size):
-            # Add the columns of one offset at a time, at which no two windows share an element.
+            # Add the columns of one offset at a time: at the same offset, no two windows share an element.
             at: tuple[slice | int, ...] = (slice(None), slice(None), *offset)
             windows[chunk][at] += columns[at]
     whole = (slice(None), slice(None))

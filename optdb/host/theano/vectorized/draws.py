@@ -74,7 +74,7 @@ def _scaled(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarra
     difference = first - second
     np.add(difference, np.uint32(_M1), out=difference, where=first <= second)
     if dtype == np.float16:
-        # Theano has no C code for this. Use 15 bits, so that no sample rounds to 1.
+        # Theano has no C code for float16. Use 15 bits, so that no sample rounds to 1.
         return ((difference & 0x7FFF) + 1) * float(np.float16(3.0458e-05))
     norm = 4.6566126e-10 if dtype == np.float32 else 4.656612873077392578125e-10
     return difference.astype(dtype) * dtype.type(norm)

@@ -24,7 +24,7 @@ _ITEM_BYTES = 16
 
 
 class Pool:
-    """Numbered buffers for one block each."""
+    """Numbered buffers, each for one block."""
 
     def __init__(self) -> None:
         self._buffers: list[np.ndarray] = []

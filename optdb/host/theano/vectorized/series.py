@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-#: Arguments up to the first number use the first term at zero; arguments below the second number are shifted.
+#: Arguments up to the first number use the first term of the series at zero; arguments below the second number are
+#: shifted.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5
 _TRIGAMMA_SMALL, _TRIGAMMA_LARGE = 1e-4, 5.0
 #: Digamma of 1 and Stirling's coefficients, with the precision of the C code.
@@ -22,7 +23,7 @@ _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-#: Smaller arrays are computed element by element, since a NumPy call takes as long as an element.
+#: Smaller arrays are computed element by element, since a NumPy call takes as long as computing one element.
 _FEW = 32
 
 

@@ -141,7 +141,7 @@ def _value_of(builder: _Builder, var: Variable, values: dict[Variable, _Value]) 
 
 
 def _as_result(builder: _Builder, value: _Value, earlier: Sequence[_Value], inputs: Sequence[_Value]) -> _Value:
-    """Return `value`, or a copy if it cannot be an output itself."""
+    """Return `value`, or a copy if `value` cannot itself be an output."""
     is_own = not value.name and all(value is not other for other in earlier)
     is_spread = value.is_number and not all(other.is_number for other in inputs)
     return value if is_own and not is_spread else builder.step(copy, [value], value.dtype, True)

@@ -1,6 +1,6 @@
 """Checks a call step by step by comparing each device node's result with the host's result for the same inputs.
 
-Theano's own ops compute the expected result from the device's inputs of the step, so an error is reported only for the
+Theano's own ops compute the expected result from the step's inputs on the device, so an error is reported only for the
 step that caused it. A step is a device node together with its predecessors that have no counterpart on the host, such
 as parts of a fused op. A check changes no value that outlives the call.
 """
@@ -110,7 +110,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return elementwise distances, which are infinite if only one element is finite or non-finite elements differ."""
-    if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
+    if a.dtype.kind not in "fc":  # different 64-bit integers may convert to the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
         far = np.abs(_wide(a) - _wide(b))
@@ -302,7 +302,7 @@ class Checker:
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
-        # Count the graph's output as a use, so that an output's count never drops to zero.
+        # Being an output of the graph counts as a use, so that an output's count never drops to zero.
         self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
@@ -389,7 +389,7 @@ class Checker:
         return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return the variables from which the host computes a variable, whose values are all on the device."""
+        """Return the variables, all with values on the device, from which the host computes a variable."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 

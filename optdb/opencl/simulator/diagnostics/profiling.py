@@ -113,7 +113,7 @@ class ProfileReport(ReportTables):
         return [row for row in self.rows if row.kind in TRANSFERS]
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
-        """Return groups of rows, sorted by time on the device, then on the host, the longest first.
+        """Return groups of rows, in descending order of device time, then of host time.
 
         Parameters
         ----------
@@ -272,7 +272,7 @@ class Profiler:
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-        inputs = [cells[var][0] for var in node.inputs]  # read before the node overwrites one of them
+        inputs = [cells[var][0] for var in node.inputs]  # read now, since the node may overwrite them
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
         device = touches_device(node)
@@ -295,7 +295,7 @@ class Profiler:
         return begun, ended
 
     def _write(self, base: Row, begun: float, ended: float, arrays: Sequence[Any], count: int | None) -> None:
-        """Add a row for each command of a node; without commands, one row for the host's work."""
+        """Add a row for each command of a node, or one row for the host's work if there are no commands."""
         commands = self._timer.commands
         self.spans.append(Span(base.op, "host", begun - self._begun, ended - begun, {"line": base.line}))
         if not commands:
@@ -359,7 +359,7 @@ def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
     """Return how many bytes a launch touches in the node's inputs and outputs and in other buffers.
 
-    Elements repeated by a stride of 0 count once. Other buffers are scratch memory, and count whole.
+    Elements repeated by a stride of 0 count once. Other buffers are scratch memory, and count in full.
     """
     sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
     device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]

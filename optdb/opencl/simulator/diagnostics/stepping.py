@@ -101,7 +101,7 @@ class NodeThunk:
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
         """Run the node and return the values of its outputs; for `around`, see `NodeEvaluator`."""
-        if not self._lazy:  # a lazy thunk has already run in the last call of `missing`
+        if not self._lazy:  # a lazy thunk has already run in the last call to `missing`
             self._fill(values)
             try:
                 around(self._node, self._thunk, self._cells)

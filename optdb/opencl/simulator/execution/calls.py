@@ -1,4 +1,4 @@
-"""Faster calls of a simulator's methods, and asynchronous results."""
+"""Faster calls to a simulator's methods, and asynchronous results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.io_binding import Input
     from optdb.runtime.scripts import Script
 
-#: The maximum size in bytes of arguments that are compared with the previous call's.
+#: The maximum size in bytes of arguments that are compared with the previous call's arguments.
 _COMPARED_NBYTES = 1024
 
 
@@ -38,7 +38,7 @@ def merge_at_once(function: DeviceFunction) -> None:
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; if nothing has changed, it enqueues the previous call's commands again."""
+    """Calls a simulator's method, or enqueues the previous call's commands again if nothing has changed."""
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
@@ -109,8 +109,8 @@ class TrustedMethod:
     def stage(self, args: Sequence[Any]) -> list[Any]:
         """Upload large arguments while the device computes; return replacements for `args` for one call.
 
-        Any thread may call this method, even twice before a call uses the first arguments; before a third time, the
-        device must have finished with the first arguments. `args` may change after this method returns.
+        Any thread may call this method, even twice before a call uses the first arguments; before it is called a third
+        time, the device must have finished with the first arguments. `args` may change after this method returns.
         """
         bindings = self._function._executable.inputs
         return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
@@ -128,8 +128,8 @@ class TrustedMethod:
         """Call the method and return its results, which are valid when the device has finished.
 
         `before` is called with the method's first commands (possibly none) before the method has any visible effect.
-        `before` returns whether it has enqueued them; if it raises, the method does nothing. With `at_once`, `before`
-        gets no commands and may call other methods of the simulator.
+        `before` returns whether it has enqueued these commands; if it raises, the method does nothing. With `at_once`,
+        `before` gets no commands and may call other methods of the simulator.
         """
         function = self._function
         executable = function._executable
@@ -173,7 +173,7 @@ _MOST_PENDING = 2
 
 
 class Results:
-    """The results of one call, which may not be on the host yet. Any thread may wait for them, repeatedly."""
+    """The results of one call, which may not be on the host yet. Any thread may wait for them any number of times."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
@@ -193,7 +193,7 @@ class Results:
         return self._values
 
     def fetch(self) -> None:
-        """Copy the results out of the mirrors, which another call may then reuse; `wait` raises errors."""
+        """Copy the results out of the mirrors, which other calls may then reuse; `wait` raises errors."""
         with self._lock:
             if self._values is not None or self._error is not None:
                 return
@@ -264,7 +264,7 @@ class PendingResults:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: The mirrors; the first ones are for the next call.
+        #: The mirrors; the next call uses the first element.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:

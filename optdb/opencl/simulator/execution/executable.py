@@ -116,11 +116,11 @@ class Executable:
         mutable: set[Variable],
         of_user: set[Variable],
     ) -> None:
-        """Create the graph and its VM, which overwrites values without another copy only at the end of a call."""
+        """Create the graph and its VM, which overwrites the only copy of a value only at the end of a call."""
         placed = {var for var, binding in bound.items() if binding is not None and binding.placed}
         lasting = {var for var, binding in bound.items() if not isinstance(binding, Input)}
         updated = {source.inputs[number] for number in updates.values()}
-        # Host values that outlive a call are replaced at its end, so that a call that raises changes none.
+        # Host values that outlive a call are replaced at its end, so that a call that raises changes none of them.
         exchanged = {var for var in (lasting | updated) - placed if not on_device(var)}
         # Uploaded arguments belong to the executable, host arguments to the caller.
         may_overwrite = ((mutable | (updated & placed)) - exchanged) | of_user
@@ -151,7 +151,7 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Run the function and return all outputs, with None for next values.
+        """Run the function and return all outputs, with None in place of next values.
 
         If the call raises, no variable gets its next value. `run` replaces the computation between inputs and outputs.
         `events` receives the events of copies; if it is None, the call waits for the copies.
@@ -159,7 +159,7 @@ class Executable:
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
             # After the VM's commit point, an interrupt waits until all next values are stored; a `run` of many steps
-            # stops after a step.
+            # stops between two steps.
             if run is None:
                 defer_sigint(self._compute, self.run, scope, events)
             else:
@@ -203,7 +203,7 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Preserve mutable arguments in the block, in which all calls have the same arguments."""
+        """Preserve mutable arguments within the block, where all calls have the same arguments."""
         for binding in self.inputs:
             binding.spares_argument = True
         try:

@@ -73,7 +73,8 @@ def device_graph(
 ) -> DeviceGraph:
     """Copy a compiled function's optimized graph for a device; the inputs in `placed` are on the device.
 
-    `updates` maps the index of an output to the index of its input. Inputs in `mutable` may be overwritten.
+    `updates` maps the index of an output to the index of the input that it updates. Inputs in `mutable` may be
+    overwritten.
     """
     in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
     inputs, outputs, origins = _with_transfers(source, context_name, placed, in_place)
@@ -103,7 +104,7 @@ def device_graph(
 
 
 def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
-    """Warn if no node runs on the device because it does not support an input."""
+    """Warn if no node runs on the device because the device does not support an input."""
     if any(node.lifter is not None for node in lifted.nodes):
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
@@ -118,7 +119,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph as plain ops, except the nodes in `in_place`; return the copy's inputs, outputs and origins."""
+    """Copy a graph with plain ops, except nodes in `in_place`; return the copy's inputs, outputs and origins."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed

@@ -2,7 +2,7 @@
 
 An :class:`Input` uploads or lends an argument; an :class:`Output` downloads a result. On a device that shares the
 host's memory, :class:`ZeroCopyScope` binds the caller's arrays during a call. After the call, even if it was
-interrupted, the device has no reference to them.
+interrupted, the device has no reference to these arrays.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Input:
     mutable: bool
     #: Whether a user's op overwrites the input, so that the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether later calls read the caller's array again; if the VM might overwrite it, it gets a copy.
+    #: Whether later calls read the caller's array again; if the VM might overwrite the array, the VM gets a copy.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Output:
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
-        """Return the value, which `scope` may have lent; a list `scope` receives the copy's event."""
+        """Return the value, which `scope` may have lent; if `scope` is a list, it receives the copy's event."""
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
             return value if self.borrow and not isinstance(scope, list) else deep_copy(value)
@@ -204,9 +204,9 @@ class ZeroCopyScope:
             self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
-        """Lend an array for a result: the previous call's if it fits and is not an argument, else a new one.
+        """Lend an array for a result: the previous call's array if it fits and is not an argument, else a new array.
 
-        Return its buffer, which is the same in all steps of a call, or None if the result must be copied.
+        Return the array's buffer, which is the same in all steps of a call, or None if the result must be copied.
         """
         if self._open is None:
             return None
@@ -222,7 +222,7 @@ class ZeroCopyScope:
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
-        """Return and forget the lent array of a result; None if there is none."""
+        """Return and forget the array lent for a result; None if there is none."""
         result, buffer = self._result_arrays.pop(id(cell), (None, None))
         if result is None or cell[0].base_data is not buffer or cell[0].shape != result.shape:
             return None

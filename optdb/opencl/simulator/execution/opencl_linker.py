@@ -33,7 +33,7 @@ class HostState(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._by_storage = weakref.WeakValueDictionary()
-        # One turn for all functions, because functions with separate turns that call each other could deadlock.
+        # All functions share one turn, because functions that call each other could deadlock with separate turns.
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
@@ -48,10 +48,10 @@ class HostState(State):
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
 ) -> tuple[Callable[..., Any], list[Container], list[Container]]:
-    """Link a function for the device; the result is that of a linker's `make_thunk`.
+    """Link a function for the device; return the same values as a linker's `make_thunk`.
 
-    In a forked process, the function raises `ForkedContext` only when called, because an error in unpickling would end
-    a pool's worker without a report.
+    In a forked process, the function raises `ForkedContext` only when called, because an error during unpickling would
+    end a pool's worker without a report.
     """
     watch()
     fgraph = graph_of(linker)

@@ -168,7 +168,7 @@ class State:
         return len(self._by_storage)
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the shared variable for a storage cell of Theano; add a new one with Theano's value.
+        """Return the shared variable for a storage cell of Theano; add one with Theano's value if there is none.
 
         The first function that uses a variable decides whether it is on the device. Return None if
         functions use Theano's storage directly.
@@ -179,7 +179,7 @@ class State:
         return shared
 
     def find(self, which: Any) -> Shared:
-        """Return the shared variable for Theano's variable or its name; raise `UnknownName` unless one matches."""
+        """Return the shared variable for Theano's variable or its name; raise `UnknownName` unless exactly one fits."""
         storage = getattr(getattr(which, "container", None), "storage", None)
         matches = [shared for shared in self if shared.variable is which or storage is shared._storage]
         if not matches and isinstance(which, str):

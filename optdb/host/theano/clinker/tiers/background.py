@@ -21,7 +21,7 @@ from optdb.host.theano.clinker.units import Translation
 
 _Result = TypeVar("_Result")
 
-#: Seconds between polls; an interrupt in `threading.Condition` could leave the condition's lock held.
+#: Seconds between polls. Polling replaces `threading.Condition`, whose lock could remain held after an interrupt.
 SECONDS_BETWEEN_LOOKS = 0.01
 
 SECONDS_FOR_END = 2.0
@@ -50,7 +50,7 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk with an attribute ``seconds`` to the waiting thunks, as a weak reference."""
+        """Add a weak reference to a thunk, which has an attribute ``seconds``, to the waiting thunks."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the function of a waiting node exists or is being linked."""
+        """Whether the function of a waiting node still exists or is being linked."""
         return self._claims > 0 or bool(self._thunks())
 
     @property
@@ -124,7 +124,7 @@ class _Inline(Executor):
 
 
 class BackgroundBuilder(ModuleBuilder):
-    """Compiles one translation unit at a time, by `run`, which returns whether a command succeeded."""
+    """Compiles one translation unit at a time with `run`, which returns whether a command succeeded."""
 
     def __init__(self, store: Any, run: Callable[[list[str]], bool]) -> None:
         super().__init__(store)
@@ -203,7 +203,7 @@ class Background:
     def wait(
         self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
     ) -> bool:
-        """Wait until jobs are over or `deadline` (of `time.monotonic`) has passed; return whether they are over.
+        """Wait until jobs are over or `deadline` (of `time.monotonic`) has passed; return whether all jobs are over.
 
         `tell` is called with the number of jobs that are over.
         """
@@ -304,7 +304,7 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The fraction of the jobs for one compiler; later units are chosen with newer measurements.
+#: The fraction of a compiler's share of the jobs in one unit; later units are chosen with newer measurements.
 _SHARE = 0.6
 
 #: Smaller units are not divided, since parsing the headers takes a quarter of their time.

@@ -69,7 +69,7 @@ class MachineExchange:
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Call the machine, after switching to the modules that are ready unless the function is running."""
+        """Switch to the modules that are ready, unless the function is running; then call the machine."""
         with machine.turn():
             self.change_over_between_calls()
             self._depth += 1
@@ -84,7 +84,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Replace the machine if modules have been built and no call is running; the caller holds the turn."""
+        """Replace the machine if modules have been built and no call is running; the caller must hold the turn."""
         if self._depth:
             return
         if self._queue.is_stalled:
@@ -166,7 +166,7 @@ def _settled(thunk: Any) -> Any:
 
 
 def _carry_over(old: VM, new: VM) -> None:
-    """Copy an old machine's settings, and its times that are not in a profile yet, to a new one."""
+    """Copy an old machine's settings, and the times that are not in a profile yet, to a new machine."""
     for name, value in vars(old).items():
         if name not in _OWN and (name not in vars(new) or name in ("storage_map", "compute_map")):
             setattr(new, name, value)

@@ -139,5 +139,6 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-#: Servers of a parent process; their finalizers would wait for processes that are not children of this one.
+#: Servers of a parent process; kept alive because their finalizers would wait for processes that are not children of
+#: this process.
 _abandoned: list[subprocess.Popen[str]] = []

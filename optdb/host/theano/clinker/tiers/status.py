@@ -110,7 +110,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
                 "in Python until they are.\n"
                 "The cure: call optdb.wait with a longer timeout, or without one"
             )
-    # Inner functions of Scans come last: the outer machine leads to their machines.
+    # Inner functions of Scans come last, because their machines are found through the outer machine.
     for machine in list(_machines(function)):
         _change_over(machine)
     return tier(function)

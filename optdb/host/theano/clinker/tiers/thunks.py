@@ -18,11 +18,11 @@ NoPython = (NotImplementedError, MethodNotDefined)
 
 
 class CompilerWarning(UserWarning):
-    """Warns that C code does not compile, so that a function continues in Python."""
+    """Warns that C code does not compile, so a function continues to run in Python."""
 
 
 class ChangingThunk:
-    """Runs a node in Python, and in C after its job is done, with the thunk from `make_in_c`.
+    """Runs a node in Python; after its job is done, runs it in C with the thunk from `make_in_c`.
 
     `cells` is the storage of the node's outputs.
     """
@@ -40,7 +40,7 @@ class ChangingThunk:
         self.job = job
         self.seconds = 0.0
         self.current: Any = in_python
-        #: Whether a machine replaces this thunk; otherwise, the thunk itself switches to C code.
+        #: Whether a virtual machine replaces this thunk; if not, the thunk itself switches to C code.
         self.has_machine = False
         self.inputs = in_python.inputs
         self.outputs = in_python.outputs
@@ -79,7 +79,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # For example, a library cannot be loaded. The node continues in Python.
+                # For example, a library cannot be loaded. The node then continues to run in Python.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:

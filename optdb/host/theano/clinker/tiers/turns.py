@@ -1,11 +1,11 @@
-"""Serializes calls of tiered functions, and defers SIGINT in calls that overwrite shared variables.
+"""Serializes calls to tiered functions, and defers SIGINT during calls that overwrite shared variables.
 
 C code holds the GIL for a whole call, but Python code may yield or handle signals when only some variables are updated.
 """
 
 from __future__ import annotations
 
-import _signal  # the C module of `signal`: it takes plain numbers, in a tenth of the time
+import _signal  # the C module behind `signal`: it takes plain numbers, and a tenth of the time
 import os
 import signal
 import threading
@@ -63,12 +63,13 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: One lock for all functions, which share variables; functions that call each other could deadlock on two locks.
+#: All functions use one lock, because they share variables. With separate locks, functions that call each other could
+#: deadlock.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()
 
-# Hold the lock during a fork, so that a child is forked between two calls, as with C code.
+# Hold the lock during a fork, so that the process forks between two calls, as it would with C code.
 os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_child=turn.release)
 
 

@@ -66,7 +66,7 @@ def to_scalar(make: Any, value: Any) -> Any:
 
 
 def fill(array: Any, value: Any) -> Any:
-    """Call an object's method fill; for an integer array, out-of-range numbers wrap around."""
+    """Call an object's ``fill`` method; for an integer array, out-of-range numbers wrap around."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and isinstance(value, int | float | np.number):
         with np.errstate(invalid="ignore"):
             value = np.asarray(value).astype(array.dtype)
@@ -83,7 +83,7 @@ def itemset(array: Any, *place_and_value: Any) -> None:
 
 
 def decode(text: Any, *args: Any, **options: Any) -> Any:
-    """Call an object's method decode; return text unchanged."""
+    """Call an object's ``decode`` method; return a string unchanged."""
     return text if isinstance(text, str) else text.decode(*args, **options)
 
 

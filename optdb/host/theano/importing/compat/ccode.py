@@ -25,7 +25,7 @@ NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 @functools.cache
 def compile_args() -> tuple[str, ...]:
-    """Return the compiler's arguments for including the header; empty if it is not needed."""
+    """Return the compiler's arguments that include the header; empty if the header is not needed."""
     if not versions.needs_header():
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))

@@ -1,7 +1,7 @@
 """Defers the import of large packages until Theano uses them.
 
-SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, which uses little of them.
-`translation` redirects their imports in translated source, and this module in Theano's own source.
+SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, although Theano uses little of
+them. `translation` redirects their imports in translated source, and this module in Theano's own source.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from optdb.host.theano.importing.compat import versions
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
-#: Later versions may not support setup scripts.
+#: Later versions of setuptools may not support setup scripts.
 SETUPTOOLS = "setuptools>=77,<86"
 
 SITECUSTOMIZE = """\
@@ -36,16 +36,16 @@ if not hasattr(configparser, "SafeConfigParser"):
 
 
 class CannotInstall(RuntimeError):
-    """Raised if Theano could not be installed. The message names the cure."""
+    """Raised if Theano could not be installed. The message names the fix."""
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano unless it is installed; return whether this call did it. `options` are for ``pip install``.
+    """Install Theano unless it is installed; return whether this call did it. `options` are passed to ``pip install``.
 
     Raises
     ------
     CannotInstall
-        If pip is missing, or fails.
+        If pip is missing or fails.
     """
     if versions.installed("Theano") == (1, 0, 5):
         return False
@@ -56,7 +56,7 @@ def install(options: Sequence[str] = ()) -> bool:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # Without build isolation, because pip would replace sys.path, which contains the shim.
+        # Disable build isolation, with which pip would replace sys.path and thus remove the shim.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
     return True
 

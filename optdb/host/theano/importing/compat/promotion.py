@@ -119,7 +119,7 @@ _FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3
 
 
 def _fits_plainly(number: Any, array: np.dtype) -> bool:
-    """Return whether NumPy 2 promotes a Python number with an array as NumPy 1 did."""
+    """Return whether NumPy 2 promotes a Python number and an array to the same type as NumPy 1 did."""
     if type(number) is int:
         limits = _INT_LIMITS.get(array)
         return limits is None or limits[0] <= number <= limits[1]

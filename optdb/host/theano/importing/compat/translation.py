@@ -1,8 +1,9 @@
 """Rewrites the syntax tree of a module of Theano or of a library that uses it (see `libraries`).
 
 `REDIRECTED` redirects imports to the package `modules`. If NumPy promotes by type alone, operators and binary NumPy
-functions whose operands may be numbers become calls of `promotion`. The first statement of translated code puts the
-functions that the code calls into its namespace, so that it also runs as ``__main__``. Line numbers do not change.
+functions whose operands may be numbers become calls to functions in `promotion`. The first statement of translated code
+adds to the namespace the functions that the code calls, so that the code also runs as ``__main__``. Line numbers do not
+change.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def ignoring_warnings_of_syntax() -> Iterator[None]:
 
 
 def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:
-    """Add a call of `add_helpers` at the beginning of a translated module."""
+    """Add a call to `add_helpers` at the beginning of a translated module."""
     call = _CALL.format(__name__, promoting)
     tree.body.insert(_first_statement(tree), ast.parse(call).body[0])
     return tree
@@ -118,7 +119,7 @@ def table_digest() -> str:
 
 
 def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
-    """Put the functions that translated code calls into a module's namespace."""
+    """Add to a module's namespace the functions that translated code calls."""
     namespace.update(_helpers(promoting))
 
 
@@ -232,7 +233,7 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # Leave a.b and a[b], which would be evaluated twice; assigning to an element casts anyway.
+        # Do not translate targets a.b and a[b], which would be evaluated twice; assigning to an element casts anyway.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -272,7 +273,7 @@ class _Translator(ast.NodeTransformer):
         if not _is_numpy(function.value):
             return node
         for keyword in node.keywords:
-            # A signature of one character is a type.
+            # A signature of one character specifies a dtype.
             if keyword.arg == "sig" and _is_character(keyword.value):
                 keyword.arg = "dtype"
         if function.attr == "dtype":

@@ -47,7 +47,7 @@ class ArrayKernel:
 
     function: Callable[..., Any]
     dtypes: tuple[str, ...]
-    #: Whether the result may overwrite an operand, because the function reads each element before it writes it.
+    #: Whether the result may overwrite an operand, because the function reads each element before writing to it.
     in_place: bool = True
     #: Whether the function takes any number of arrays, which it combines from the left.
     folds: bool = False

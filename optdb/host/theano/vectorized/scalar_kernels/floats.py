@@ -19,7 +19,7 @@ _NUMPY = (
     *("Cos", "ArcCos", "Sin", "ArcSin", "Tan", "ArcTan", "ArcTan2", "Cosh", "ArcCosh", "Sinh", "ArcSinh"),
     *("Tanh", "ArcTanh"),
 )
-#: The same for SciPy, which is imported when one of its ufuncs is needed.
+#: Scalar ops whose names, in lower case, are names of SciPy's ufuncs. SciPy is imported when one is needed.
 _SCIPY = (
     *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "GammaInc", "GammaIncC"),
     *("Jv", "J0", "J1", "Iv", "I0", "I1"),
@@ -73,7 +73,7 @@ def _in_float64(function: Callable[..., Any]) -> entries.Entry:
 
 
 def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
-    """Return SciPy's function for complex numbers, which have no C code; else the C code's series."""
+    """Return SciPy's function for complex numbers, which have no C code, and otherwise the C code's series."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 

@@ -53,7 +53,7 @@ class _Later:
 
 
 class Optional:
-    """A package that may be missing, fail to import, or lack names; `cure` is for messages."""
+    """A package that may be missing, fail to import, or lack names; error messages quote `cure`."""
 
     def __init__(self, name: str, cure: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Optional:
         return self._missing(attribute)
 
     def describe_missing(self, attribute: str) -> str:
-        """Return a message that names the missing part and the cure."""
+        """Return a message that names the missing part and the fix."""
         reason = self.reason
         if self.module is not None:
             reason = f"{self.name} {getattr(self.module, '__version__', '')} has no {attribute}"

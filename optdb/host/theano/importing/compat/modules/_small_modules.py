@@ -1,4 +1,4 @@
-"""Creates the replacements with few names of their own, as modules without a file."""
+"""Creates the replacements that define few names themselves, as modules without a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = __name__.rpartition(".")[0]
 
 
 def _add(name: str, original: str | None, names: dict[str, Any] | None = None, submodules: tuple[str, ...] = ()) -> Any:
-    """Add a module with these names and those of the original module, which is imported on first use."""
+    """Add a module with the given names and the original module's names; import the original on first use."""
     module = ModuleType(f"{_HERE}.{name}", f"Replaces ``{name}``.")
     vars(module).update(names or {})
     if original is not None:
@@ -124,12 +124,13 @@ _add("scipy", "scipy", submodules=("linalg",))
 _add("scipy.linalg", "scipy.linalg", submodules=("blas",))
 _BLAS = ("sgemv", "dgemv", "cgemv", "zgemv", "sger", "dger", "cgeru", "zgeru")
 _blas = _add("scipy.linalg.blas", "scipy.linalg.blas", {name: later("scipy.linalg.blas", name) for name in _BLAS})
-_blas.fblas = _blas  # Theano first looks for the functions there: in SciPy of 2012 this was a separate module
+_blas.fblas = _blas  # Theano looks here first: in 2012, SciPy's ``fblas`` was a separate module
 _SIGNALTOOLS = ("_valfrommode", "_bvalfromboundary", "convolve")
 _signal = _add("scipy_signal", None, {name: later("scipy.signal._signaltools", name) for name in _SIGNALTOOLS})
 _signal._convolve2d = later("scipy.signal._sigtools", "_convolve2d")
 
-# NumPy 2 hides its core. Python 3.12 lacks numpy.distutils, in which Theano sets the verbosity; optdb finds BLAS.
+# NumPy 2 hides its core. Python 3.12 lacks numpy.distutils, whose verbosity Theano sets. BLAS is found by optdb, not by
+# numpy.distutils.
 _add("numpy.core", "numpy._core" if versions.needs_promotion() else "numpy.core")
 _linalg = _add("numpy.linalg", "numpy.linalg")
 _linalg.linalg = _linalg

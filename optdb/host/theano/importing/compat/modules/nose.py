@@ -70,7 +70,7 @@ def raises(*exceptions: type[BaseException]) -> Callable[[Callable[..., Any]], C
 
 
 def nottest(function: Any) -> Any:
-    """Mark a function as no test."""
+    """Mark a function as not being a test."""
     function.__test__ = False
     return function
 

@@ -20,7 +20,7 @@ from optdb.host.theano.importing.compat.modules._falling_back import Optional
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 
 with warnings.catch_warnings():
-    # Suppress messages on import: arviz 0.23 announces version 1, and version 1 its new classes.
+    # Suppress messages on import: arviz 0.23 announces version 1, and version 1 announces its new classes.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
     InferenceData = _package.make_class("InferenceData")

@@ -83,7 +83,7 @@ def to_dtype(dtype: Any) -> Any:
 
 
 def _of_iterable(stack: Any) -> Any:
-    """Make a function of a sequence of arrays accept any iterable of arrays."""
+    """Make a function that takes a sequence of arrays accept any iterable of arrays."""
 
     @functools.wraps(stack)
     def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:
@@ -253,7 +253,7 @@ trunc = _FloatingUfunc(numpy.trunc)
 
 
 def _floating(value: Any) -> Any:
-    """Convert integers to the floating type that NumPy uses for functions of them."""
+    """Convert integers to the floating type that NumPy's floating-point functions return for them."""
     array = numpy.asarray(value)
     if array.dtype.kind not in "biu":
         return value

@@ -31,7 +31,7 @@ def slow(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setastest(is_test: bool = True) -> Any:
-    """Return a decorator that marks whether a function is a test."""
+    """Return a decorator that marks a function as a test, or as not being one."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         test.__test__ = is_test  # type: ignore[attr-defined]  # functions have attributes
