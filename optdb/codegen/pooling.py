@@ -302,7 +302,7 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # A window without elements has no maximum, and no mean if the elements are integers.
+        # A window without elements has no maximum. Its mean is also undefined if the dtype is not a floating one.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)

@@ -399,7 +399,7 @@ class Handlers:
             found.post(sender, "mapped", attempt, name=offer["name"])
 
     def mapped(self, session: str, sender: str, name: str) -> None:
-        """Note that another worker has mapped this worker's shared memory."""
+        """Record that another worker has mapped this worker's shared memory."""
         found = self._find(session)
         if found is not None:
             found.shared.confirm(sender, name)

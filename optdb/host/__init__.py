@@ -79,7 +79,7 @@ def pytensor_hint(name: str) -> str:
 
 
 def missing_theano(name: str, error: ImportError) -> str:
-    """Return the message about a public name of optdb that needs Theano, if Theano cannot be imported.
+    """Return the message for a public name of optdb that needs Theano when Theano cannot be imported.
 
     If PyTensor is installed, the message begins with PyTensor's equivalent.
     """

@@ -43,7 +43,7 @@ DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
 _VERSION = "choice 3"
-#: The digest of a constant with more elements covers only its dtype and shape.
+#: The digest of a constant with more elements than this covers only its dtype and shape.
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
@@ -175,7 +175,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """Choose the default linker once it is clearly faster, or the device if its minimum and median are lower."""
+        """Choose the device if its minimum and median are lower, else the default linker, after enough calls."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):

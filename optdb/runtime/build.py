@@ -186,7 +186,7 @@ _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 def with_instructions(binary: bytes) -> bytes:
     """Return PTX with comments that begin with `MARK` turned into instructions, and a target that supports them.
 
-    Raise ValueError if the binary is not PTX or contains no such comments.
+    Raise ValueError if the binary is not PTX or contains no comments that begin with `MARK`.
     """
     try:
         text = binary.rstrip(b"\0").decode()

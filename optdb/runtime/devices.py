@@ -190,7 +190,7 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             wrap = functools.partial(textwrap.wrap, width=34, break_long_words=False, break_on_hyphens=False)
             lines = [line for text in texts for line in wrap(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
-        # Print fixes below the table, where commands and paths to copy fit on one line.
+        # Print fixes below the table, so that commands and paths that users copy fit on one line.
         return Group(table, *(Text(_failure(row)) for row in self if not row.works))
 
 

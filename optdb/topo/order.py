@@ -38,7 +38,7 @@ class OrderPosition(Generic[Node]):
 
 
 class _Front(Generic[Node]):
-    """A search within a window of labels that first visits the nodes nearest to the other end.
+    """A search within a window of labels; it first visits the nodes nearest to the end that it approaches.
 
     The window has two bounds because the graph may still contain a refused edge.
     """

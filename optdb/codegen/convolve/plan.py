@@ -120,7 +120,7 @@ def _reading(
     lengths: Sequence[int],
     targets: HostArray,
 ) -> TapProduct:
-    """Return a product with single-lane vectors that reads unpadded channels with the given `lengths`.
+    """Return a product that uses single-lane vectors and reads unpadded channels with the given `lengths`.
 
     For each axis, `bases` holds the position of each output, and `shifts` the shift of each tap.
     """

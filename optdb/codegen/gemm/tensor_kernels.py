@@ -89,7 +89,7 @@ class _TileFactor(NamedTuple):
     #: Number of rows of the left matrix, or columns of the right matrix, in the tile and in a warp's part.
     tile_length: int
     warp_length: int
-    #: Whether tiles are copied along the terms of the sums.
+    #: Whether tiles are copied along the axis of the terms of sums.
     is_along: bool
     dtype: str
 

@@ -124,7 +124,7 @@ class Cholesky(Operation):
     """
 
     x: ArraySpec
-    #: Whether the factors are lower triangles.
+    #: Whether the factors are lower triangular.
     lower: bool = True
     info: bool = False
 

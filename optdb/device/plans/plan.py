@@ -332,8 +332,8 @@ class Donation(NamedTuple):
 def find_donation(recording: Recording, live: Liveness) -> Donation:
     """Find the next values in a recorded call that can be computed in the buffers of the current values.
 
-    If several variables share a buffer, all of their next values are computed there, or none, since a commit that
-    copies into a buffer treats everything else in it as overwritten.
+    If several variables share a buffer, either all of their next values are computed in it or none are, since a commit
+    that copies into a buffer treats everything else in the buffer as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
     for var, following in recording.linked.updates.items():

@@ -34,7 +34,7 @@ __all__ = [
 
 #: The ways to reduce the vectors of all workers.
 SUM, MOMENTS = "sum", "moments"
-#: The number of results per channel for moments.
+#: The number of results per channel when moments are computed.
 GOT = 2
 
 _thread = threading.local()

@@ -75,7 +75,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Return the listeners of an event after a change.
 
-    The caller calls the listeners, because passing the arguments on to this function would make the calls 50 % slower.
+    The caller itself calls the listeners: if this function passed the arguments on, each call would take 50 % longer.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None

@@ -1,8 +1,8 @@
 """Faster op equality and hashes, which are computed once per op object.
 
 While graphs are optimized, each op object gets a number on first use. Equal ops get the same number, so comparing and
-hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` adds methods that use both tables
-to the op classes, until the last holder uninstalls them.
+hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` gives the op classes methods that
+use both tables. The methods remain until the last holder uninstalls them.
 """
 
 from __future__ import annotations

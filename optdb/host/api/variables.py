@@ -41,5 +41,5 @@ def add_transfer(
 
 
 def constant_slice(value: slice) -> Constant:
-    """Return a slice of integers as an input of indexing ops."""
+    """Return a slice with integer bounds as a constant that indexing ops take as an input."""
     return SliceConstant(slicetype, value)

@@ -194,7 +194,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace symbolic counts of steps and kept values with plain numbers, because the trace unrolls the loop."""
+    """Replace symbolic numbers of steps and of kept values with plain numbers, because the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]

@@ -149,7 +149,7 @@ class NextValuesInOrder(GraphRewriter):
 
 
 def _may_be_out_of_order(out: Variable) -> bool:
-    """Return whether a value may have a view's layout, because it is a view or was computed in place of one."""
+    """Return whether a value may have a view's layout, because it is a view or was computed in the memory of a view."""
     owners = (var.owner for var in may_lie_in(out))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 

@@ -199,7 +199,7 @@ class ZeroCopyScope:
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Note an argument that is not lent, so that no result overwrites it."""
+        """Record an argument that is not lent, so that no result overwrites it."""
         if isinstance(value, np.ndarray):
             self._in_use.add(value)
 
@@ -297,7 +297,7 @@ class AddressRanges:
         self._ends.clear()
 
     def _met(self, start: int, end: int) -> tuple[int, int]:
-        """Return the slice of the stored ranges that overlap a range."""
+        """Return the slice that selects the stored ranges that overlap a given range."""
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 
