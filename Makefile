@@ -85,7 +85,7 @@ test-theano: $(STAMP)
 ## Write the list of cases that quick runs omit, since they execute only what other tests execute, too
 repeats: $(STAMP)
 	rm -rf $(RECORDS)
-	-OPTDB_TESTS=quick OPTDB_TEST_RECORDS=$(RECORDS) PYTEST_ADDOPTS="-p tests.repeats" \
+	-OPTDB_TESTS=quick COVERAGE_CORE=ctrace OPTDB_TEST_RECORDS=$(RECORDS) PYTEST_ADDOPTS="-p tests.repeats" \
 		$(MAKE) --keep-going test-theano test-device test-pytensor
 	$(RUN) -m tests.repeats choose $(RECORDS)
 	$(RUN) -m tests.repeats cover $(RECORDS)
