@@ -82,7 +82,7 @@ test-all: $(STAMP)
 test-theano: $(STAMP)
 	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
 
-## Write the list of cases that quick runs omit, since they execute only what other tests execute, too
+## Write the list of cases that quick runs omit, since they execute only what other tests also execute
 repeats: $(STAMP)
 	rm -rf $(RECORDS)
 	-OPTDB_TESTS=quick COVERAGE_CORE=ctrace OPTDB_TEST_RECORDS=$(RECORDS) PYTEST_ADDOPTS="-p tests.repeats" \

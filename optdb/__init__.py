@@ -105,7 +105,7 @@ def _import(name: str, module: str, there: str) -> Any:
             raise
         from optdb.host import missing_theano
 
-        # Suppress the cause: its message would be printed first, and names only the remedy for Theano.
+        # Suppress the cause: its message would be printed first, and names only the fix for Theano.
         raise type(error)(missing_theano(name, error), name=error.name) from None
 
 

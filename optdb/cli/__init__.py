@@ -217,7 +217,7 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
 def _outcome() -> Callable[[], None] | int:
     """Run the command; return its exit status, or the callable to run.
 
-    Errors that name a remedy become usage errors.
+    Errors that name a fix become usage errors.
     """
     from optdb.cli.launch import USER_ERRORS
 

@@ -1,6 +1,6 @@
 """The checks of ``python -m optdb doctor``, and how their results are printed.
 
-Each check returns its finding, or raises `CheckFailed` with the problem and its remedy. In `CHECKS`, each check follows
+Each check returns its finding, or raises `CheckFailed` with the problem and the fix. In `CHECKS`, each check follows
 the checks that it depends on, because a fatal failure skips the remaining checks.
 """
 
@@ -122,7 +122,7 @@ def _unwrapped(value: str) -> str:
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 
-#: The remedy for bugs in optdb itself.
+#: The fix for bugs in optdb itself.
 REPORT_IT = f"report it, and attach the file written by:\n{verbatim('python -m optdb doctor --report report.txt')}"
 
 

@@ -27,7 +27,7 @@ def report(profiles: bool = False) -> int:
             Console().print(_profile_table(row))
         best = devices.find("opencl")
     except DeviceError as error:
-        # The message names the cause and the remedy.
+        # The message names the cause and the fix.
         print(error)
         return 1
     print("optdb.device=opencl selects", best.name.strip())

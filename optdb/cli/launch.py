@@ -2,7 +2,7 @@
 
 The script's exceptions propagate to the interpreter. The printed traceback omits the frames above the script. For a
 mistake in a flag or in a device's name (`USER_ERRORS`), it shows only the script's own frames, because the message
-names the remedy.
+names the fix.
 """
 
 from __future__ import annotations
