@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 
-#: Submodules that users reach as attributes, as in ``optdb.cache.install()``.
+#: Submodules that users access as attributes, as in ``optdb.cache.install()``.
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 

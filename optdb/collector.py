@@ -12,14 +12,15 @@ from contextlib import AbstractContextManager, contextmanager
 
 from optdb.refcounting import RefCountedSetting
 
-#: The number of promoted objects before a full collection: about 50 MB if all are garbage.
+#: The number of promoted objects that triggers a full collection: about 50 MB if all are garbage.
 MOST_PROMOTED = 300_000
-#: After a check has found frozen objects, skip this many checks: in each check, Python counts all frozen objects.
+#: After a check has found frozen objects, skip this many checks, because Python counts all frozen objects in each
+#: check.
 UNASKED = 100
 
 
 def collector_paused() -> AbstractContextManager[None]:
-    """Keep automatic collection off while any thread is inside.
+    """Keep automatic collection off while any thread is inside the `with` block.
 
     The last thread to leave restores the state that the collector had before the first thread entered.
     """

@@ -47,8 +47,8 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front of the list. The caller is already past them, so call them
-        # here.
+        # The host has inserted its finders at the front of the list. The caller has already passed the front, so call
+        # the finders here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 

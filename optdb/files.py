@@ -58,7 +58,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     NotAFileError, FileTooLargeError
         If the path does not refer to a regular file of at most `max_bytes` bytes, including holes. Nothing was read.
     ChangedFileError
-        If another process changed the size during the read.
+        If another process changed the file's size during the read.
     OSError
         If the file cannot be opened or read.
     """
@@ -96,7 +96,7 @@ def check_folder(folder: Path, nbytes: int = 1) -> None:
     if disk_usage(folder).free < nbytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        file.write(b"\0")  # a full quota still allows files without content
+        file.write(b"\0")  # with a full quota, empty files can still be created
 
 
 def replace_file(path: Path, content: bytes | memoryview, is_durable: bool = False) -> None:
@@ -134,8 +134,8 @@ def _sync_folder(folder: Path) -> None:
 def is_truncated(path: Path) -> bool:
     """Return whether the end of a shared library is missing; using such a library ends the process with SIGBUS.
 
-    A full disk or a power failure leaves such files. In an ELF file, the section table is at the end. Files of other
-    formats are left to the loader.
+    A full disk or a power failure can leave such files behind. In an ELF file, the section table is at the end. For
+    files of other formats, return False, and leave the check to the loader.
     """
     with path.open("rb") as file:
         header = file.read(_ELF64.size)

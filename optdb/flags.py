@@ -1,6 +1,7 @@
-"""The ``optdb.*`` flags, declared as data, which ``optdb.host.theano.importing.flags`` registers in Theano.
+"""The ``optdb.*`` flags, declared as data.
 
-Users set a flag in ``THEANO_FLAGS`` or in section ``optdb`` of ``.theanorc``, like Theano's own flags.
+``optdb.host.theano.importing.flags`` registers the flags in Theano. Users set a flag in ``THEANO_FLAGS`` or in section
+``optdb`` of ``.theanorc``, like Theano's own flags.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Flag:
 #: Matches a device named by its numbers. Any other text is matched against parts of devices' names.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
-#: Device numbers in Theano's own GPU back-end.
+#: Matches a device named by its number in Theano's own GPU back-end.
 _NUMBERED_BY_THEANO = re.compile(r"(cuda|gpu)\d+$")
 _A_DEVICE = (
     "a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part of a device's name"
@@ -103,7 +104,7 @@ _A_DEVICE = (
 
 
 def device_spec(text: str) -> str:
-    """Return the text, stripped; raise ValueError if it cannot name a device."""
+    """Return the text without surrounding whitespace; raise ValueError if it cannot name a device."""
     text = text.strip()
     if not text or "->" in text or ";" in text:
         raise ValueError(_A_DEVICE)
@@ -121,7 +122,7 @@ def device_spec(text: str) -> str:
 def context_pairs(text: str) -> list[tuple[str, str]]:
     """Read the flag optdb.contexts, such as ``dev0->opencl0:0;dev1->opencl0:1``.
 
-    Return pairs of a name and its device; raise ValueError if the text is malformed.
+    Return pairs of a context's name and its device; raise ValueError if the text is malformed.
     """
     pairs: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -182,7 +183,7 @@ def trace_value(text: str) -> bool | str:
 
 
 def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
-    """Return the topics that a value of the flag optdb.trace selects, with the patterns of their names.
+    """Map the topics that a value of the flag optdb.trace selects to patterns for the names to trace.
 
     A topic without patterns is traced as a whole. Raise ValueError if a topic does not exist, or takes no names.
     """
@@ -348,9 +349,9 @@ def _here(device: re.Match[str]) -> str:
 
 
 def check_gpu_backend(name: str, value: str) -> None:
-    """Raise FlagError if the value of Theano's flag names a device of its GPU back-end, which is not installed.
+    """Raise FlagError if the value of a Theano flag names a device of Theano's GPU back-end, which is not installed.
 
-    The `name` is 'device', 'init_gpu_device' or 'contexts'.
+    The flag's `name` is 'device', 'init_gpu_device' or 'contexts'.
     """
     meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:
@@ -366,7 +367,7 @@ def check_gpu_backend(name: str, value: str) -> None:
 
 
 def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownMode:
-    """Return the error for a name that no mode has; `flag` is the flag that has this value, if any."""
+    """Return the error for a name that no mode has; `flag` is the flag whose value it is, if any."""
     modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
     near = nearest(str(name).upper(), modes)
@@ -399,6 +400,6 @@ _ENGINE_SWITCHES = ("enable", "enabled", "disable", "engine", "on")
 
 
 def _guess_flag(name: str, names: Iterable[str]) -> str:
-    """Return a suggestion of the most similar flag, compared without the section; '' if none is similar."""
+    """Suggest the flag with the most similar name, ignoring the section; return '' if none is similar."""
     near = nearest(name.removeprefix(SECTION), [flag.removeprefix(SECTION) for flag in names])
     return "" if near is None else f"did you mean {SECTION}{near}?"

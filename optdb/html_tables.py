@@ -41,7 +41,7 @@ class ReportTables(HtmlTables):
 
 def html_of(rendered: RenderableType) -> str:
     """Return tables as HTML without scripts or references to other files; other members of a group become text."""
-    # Imported here, because modules that compute on a device import this module and do not need rich.
+    # Imported here, because modules that run on a device import this module but do not need rich.
     from rich.console import Group
     from rich.table import Table
 

@@ -1,7 +1,7 @@
 """Parses JSON text from untrusted files.
 
-Python's parser recurses, takes quadratic time for long numbers, guesses the encoding, and keeps the last of several
-values of one key. `parse_json` therefore checks the text first. This module imports nothing of optdb.
+Python's parser recurses, takes quadratic time for long numbers, guesses the encoding, and keeps only the last of
+several values for one key. `parse_json` therefore checks the text first. This module imports nothing from optdb.
 """
 
 from __future__ import annotations

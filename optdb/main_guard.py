@@ -1,7 +1,7 @@
 """Finds lines of a script that start processes, each of which would run the script again.
 
 A fresh process imports the script. Code that must run only in the first process belongs under
-``if __name__ == "__main__":``. This module imports nothing of optdb, so that every package can import it.
+``if __name__ == "__main__":``. This module imports nothing from optdb, so that every package can import it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class RefCountedSetting(Generic[Found]):
             self.end()
 
     def begin(self) -> None:
-        """Keep the setting on until `end` is called, which another thread may do."""
+        """Keep the setting on until `end` is called, possibly by another thread."""
         with self._lock:
             if self._holders == 0:
                 self._found = self._turn_on()

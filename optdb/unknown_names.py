@@ -1,4 +1,7 @@
-"""The error for a name that does not exist, and the most similar name. All folders may import this module."""
+"""The error for an unknown name, and the search for the most similar name.
+
+Modules in every folder may import this module.
+"""
 
 from __future__ import annotations
 

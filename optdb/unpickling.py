@@ -1,4 +1,4 @@
-"""Restores pickled simulators, even without PyOpenCL: if there is no device, an error contains the functions."""
+"""Restores pickled simulators, even without PyOpenCL; if there is no device, the error contains the functions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["cache_dir", "warn_unwritable"]
 
 _logger = logging.getLogger(__name__)
 
-#: The pairs of a description and a folder that this process has warned about.
+#: The pairs of description and folder that this process has warned about.
 _warned: set[tuple[str, Path]] = set()
 
 

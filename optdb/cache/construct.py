@@ -22,7 +22,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor call, with ids in place of ops; None if an argument is not plain."""
+    """Return a hashable key for a constructor call, with ids in place of ops; None if an argument is not plain."""
     if not is_repeatable(cls):
         return None
     try:

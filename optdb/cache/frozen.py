@@ -2,7 +2,7 @@
 
 In Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from itself, a dtype equals its name, and a list has no
 hash. Keys do not have these properties. Functions have equal keys if they have the same code, globals and defaults, and
-neither closures nor attributes. Values whose class does not define equality are compared by identity.
+have no closures or attributes. Values whose class does not define equality are compared by identity.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Freezer:
         self.special = special
 
     def __call__(self, value: Any) -> Any:
-        """Return a hashable key of `value`, or raise Unhashable."""
+        """Return a hashable key for `value`, or raise Unhashable."""
         cls = type(value)
         if cls in _ITSELF:
             return value

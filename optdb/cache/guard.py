@@ -1,4 +1,4 @@
-"""Detects changes to the defining attributes of shared ops, which are the attributes in an op's key.
+"""Detects changes to the defining attributes of shared ops: the attributes that form an op's key.
 
 Theano allows such changes, so the guard makes the change, drops the op from the store, and warns. If `copy` has
 returned the op instead of a copy, the guard refuses the change. Under ``python -O`` there is no guard.
@@ -25,7 +25,7 @@ _MISSING = _Missing()
 
 
 class SharedOpChanged(RuntimeWarning):
-    """Warns that a defining attribute of a shared op was changed, which affects every graph with this op."""
+    """Warns that a defining attribute of a shared op was changed, which affects every graph that contains the op."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:

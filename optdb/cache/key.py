@@ -24,7 +24,7 @@ from optdb.host.api.graph import Constant, PureOp, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph; computed when it is first compared with a key that has the same hint."""
+    """The key of a graph; it is computed when it is first compared with a key that has the same hint."""
 
     __slots__ = ("_frozen", "_graph", "_key")
 
@@ -53,7 +53,7 @@ def _constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
 
 
 def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: Callable[[Any], Any]) -> Any:
-    """Return a hashable key of a graph: the types of inputs, an entry for each node, and the sources of outputs.
+    """Return a hashable key for a graph: its input types, an entry for each node, and the sources of its outputs.
 
     Constants are compared by value, and other variables without an owner by identity.
     """

@@ -18,7 +18,7 @@ from optdb.host.api.patching import Patch, Wrapper
 
 
 def unshared_copy(op: PureOp) -> PureOp:
-    """Return an unshared copy of an op that can be modified.
+    """Return a modifiable, unshared copy of an op.
 
     When the copy becomes part of a node, it is replaced by the equal shared op.
 
@@ -45,7 +45,7 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
-    """Return the shared op that is equal to `op`; if it cannot be shared, a copy (deep if `memo` is given)."""
+    """Return the shared op that is equal to `op`; if `op` cannot be shared, a copy (deep if `memo` is given)."""
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
@@ -56,7 +56,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # Such a pickle contains no op to share, and a call to `copy` would recurse forever.
+    # If the op is not shared or defines its own reduction, its pickle contains no op to share, and a call to `copy`
+    # would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

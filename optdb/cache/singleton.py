@@ -42,7 +42,7 @@ def _restore(cls: type, state: Any) -> Any:
 
 
 class SingletonOp(Op, metaclass=SingletonMeta):
-    """Base class of ops that have one object for each set of values of ``__props__``.
+    """Base class for ops that share one object for each set of ``__props__`` values.
 
     Subclasses declare ``__props__`` and set them in ``__init__``, like any Theano op. Two ops are the same object only
     if all other attributes that the constructor sets are also equal.

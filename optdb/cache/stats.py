@@ -33,7 +33,7 @@ class Counts:
         self._refused[_name(cls), reason] += 1
 
     def add_difference(self, cls: type, attributes: tuple[str, ...]) -> None:
-        """Count an op that has the props of another op but differs in other attributes."""
+        """Count an op that has the same props as another op but differs in other attributes."""
         self._different[_name(cls), attributes] += 1
 
     def report(self, installed: bool, alive: int) -> Stats:
@@ -58,7 +58,8 @@ class Stats(ReportTables):
     uncached : dict
         The number of ops that were not shared, by ``(class, reason)``.
     kept_apart : dict
-        The number of ops that have the props of another op but differ in other attributes, by ``(class, attributes)``.
+        Maps ``(class, attributes)`` to the number of ops that have the same props as another op but differ in these
+        attributes.
     """
 
     installed: bool

@@ -1,7 +1,7 @@
 """The store of shared ops, in which each op represents all equal ops while it is in use.
 
-The store holds weak references, and lookups take no lock. An op may be collected while the current thread holds the
-lock, so dead entries are removed only when the next op is added.
+The store holds weak references, and lookups take no lock. An op may be garbage-collected while the current thread holds
+the lock, so dead entries are removed only when the next op is added.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Store:
     counts : Counts
         The counters of the store.
     calls : dict
-        Maps the key of a constructor call to ``(entry, arguments)``. The reference to the arguments keeps the ids in
-        the key valid.
+        Maps the key of a constructor call to ``(entry, arguments)``. Keeping a reference to the arguments ensures that
+        the ids in the key remain valid.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: Maps a class and its props to one op, to find the attributes in which later ops differ.
+        #: Maps a class and the values of its props to one op, to find the attributes in which later ops differ.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
         # These are attributes, not module globals, because ops are also collected while the interpreter tears down
@@ -85,7 +85,7 @@ class Store:
                 yield op
 
     def entry(self, op: PureOp) -> SharedOpRef | None:
-        """Return the entry of an op; None if the op is not shared."""
+        """Return the entry for an op; None if the op is not shared."""
         return self._by_id.get(id(op))
 
     def find(self, op: PureOp) -> PureOp | None:

@@ -78,7 +78,7 @@ def explain(
 
 
 def _check_script(script: str) -> None:
-    """Raise `click.UsageError` for an unknown option before the script."""
+    """Raise `click.UsageError` if an unknown option precedes the script's name."""
     if script.startswith("-") and not Path(script).exists():
         options = [option for param in click.get_current_context().command.params for option in param.opts]
         near = nearest(script.partition("=")[0], options)
@@ -217,7 +217,7 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
 def _outcome() -> Callable[[], None] | int:
     """Run the command; return its exit status, or the callable to run.
 
-    Errors that name a fix become usage errors.
+    Errors that name a fix are converted to usage errors.
     """
     from optdb.cli.launch import USER_ERRORS
 

@@ -1,7 +1,7 @@
 """Writes the information for a bug report to a file, for ``python -m optdb doctor --report FILE``.
 
-The report names neither the user nor the folders of the user's projects. Folders that do not belong to the system are
-called ``~``, ``$PWD``, ``$VENV``, ``$FOLDER1``, ``$FOLDER2`` and so on.
+The report names neither the user nor the folders of the user's projects. Folders that do not belong to the system
+appear as ``~``, ``$PWD``, ``$VENV``, ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ LEGEND = (
     "~ is the home folder, $PWD the current folder, $VENV the virtual environment, $FOLDER1 ... other folders, and "
     "USER the user's name"
 )
-#: Folders of the system, of drivers and of temporary files, which name neither a user nor a project.
+#: Folders for the system, drivers and temporary files, whose paths contain neither a user's nor a project's name.
 SYSTEM_FOLDERS = (
     *("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"),
     *("/opt/amdgpu", "/opt/homebrew", "/opt/intel", "/opt/local", "/opt/nvidia", "/opt/rocm"),
     *("/var/cache", "/var/folders", "/var/lib", "/var/tmp", "/Applications", "/Library", "/System", "/private/var"),
 )
-#: A path begins after a space or a punctuation mark, or after a compiler's option such as -L.
+#: A path begins after a space or a punctuation mark, or after a compiler option such as -L.
 _BEGIN = r"(?:(?<=-[ILB])|(?<![\w./~$-]))"
 #: A path without spaces. In a sentence, a dot may follow the path.
 _PATH = re.compile(rf"{_BEGIN}/[\w+@~-][\w.+@~-]*(?:/[\w.+@~-]+)*(?<!\.)")
@@ -81,7 +81,7 @@ def write_report(path: Path) -> int:
 
 
 def _printed(action: Callable[[], int]) -> tuple[int, str]:
-    """Return the result and the standard output of an action, including its error if it raises."""
+    """Return an action's result and standard output; if it raises, the output ends with the error."""
     with redirect_stdout(io.StringIO()) as out:
         try:
             status = action()

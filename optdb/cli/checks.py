@@ -1,7 +1,7 @@
-"""The checks of ``python -m optdb doctor``, and how their results are printed.
+"""The checks of ``python -m optdb doctor``, and the functions that print their results.
 
 Each check returns its finding, or raises `CheckFailed` with the problem and the fix. In `CHECKS`, each check follows
-the checks that it depends on, because a fatal failure skips the remaining checks.
+the checks that it depends on, because the remaining checks are skipped after a fatal failure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check: a mark of `STYLES`, and text that may contain lines for copying (`optdb.cli.terminal`)."""
+    """A check's result: a mark from `STYLES`, and text that may contain lines for copying (`optdb.cli.terminal`)."""
 
     name: str
     mark: str
@@ -118,7 +118,7 @@ _BESIDE_NAME = 55
 
 
 def _unwrapped(value: str) -> str:
-    """Return a command or options as one line for copying; a long line is printed below the name."""
+    """Return a command or options as one line that can be copied; a long line is printed below its name."""
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 

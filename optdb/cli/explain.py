@@ -31,11 +31,11 @@ def explain_script(
     pictures: Path | None = None,
     html: Path | None = None,
 ) -> None:
-    """Run a script as `launch` does, and print the placement of its functions' ops, even if it fails.
+    """Run a script as `launch` does, and print where its functions' ops run, even if the script fails.
 
-    `pictures` is a folder for drawings of graphs, as SVG, or in Graphviz's text format if its program is missing.
-    `html` is a file for a page. If `pictures` or `html` cannot be written, raise ClickException before running the
-    script.
+    `pictures` is a folder for drawings of the graphs, as SVG, or in Graphviz's text format if Graphviz is missing.
+    `html` is the file to which the HTML report is written. If `pictures` or `html` cannot be written, raise
+    ClickException before running the script.
     """
     from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.theano.functions.compiled import watching
@@ -64,7 +64,7 @@ def _check(folder: Path) -> None:
 
 @contextmanager
 def _page(path: Path | None, title: str) -> Iterator[None]:
-    """Observe the functions compiled in the block, and write a page about them when it exits, even with an error."""
+    """Observe the functions compiled in the block; when it exits, even with an error, write a page about them."""
     if path is None:
         yield
         return
@@ -83,7 +83,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw them into a folder; messages print its name as `pictures`."""
+    """Print explanations, and draw them into `folder`, which messages call `pictures`."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

@@ -46,7 +46,7 @@ def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) ->
 
 
 def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, Any]:
-    """Return the page's data as a document for JSON."""
+    """Return the page's data as a JSON-serializable document."""
     compiled = [seen for seen in functions if seen.function is not None]
     return {
         "title": title,
@@ -106,7 +106,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
 
 
 def _ops(nodes: Iterable[NodeSnapshot]) -> list[tuple[str, int]]:
-    """Return the number of nodes of each op, the most frequent first."""
+    """Return the number of nodes for each op, the most frequent op first."""
     return Counter(node.op for node in nodes if not node.is_input).most_common()
 
 
@@ -115,7 +115,7 @@ def _short(op: str) -> str:
 
 
 def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
-    """Return the statistics of each rewriter in each of the engine's phases, the most often applied rewriter first."""
+    """Return each rewriter's statistics in each of the engine's phases, the most frequently applied rewriter first."""
     rows: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for rule in run.rules:
@@ -138,7 +138,7 @@ def _lift(report: LiftReport) -> dict[str, Any]:
 
 
 def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
-    """Return the seconds of each part of the compilation, the longest first."""
+    """Return the seconds that each part of the compilation took, the longest first."""
     phases = seen.phases()
     rest = seen.profile.optimizer_time - sum(seconds for _, seconds in phases)
     optimizing = [(f"optimizer: {name}", seconds) for name, seconds in phases]
@@ -190,7 +190,7 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 
 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Return each node's position in its layer, counted from the middle, and its layer.
+    """Return, for each node, its position in its layer, counted from the middle, and the layer's number.
 
     The nodes of a layer are ordered alternately by the mean position of their inputs and of their users, which keeps
     edges short (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes that it uses.

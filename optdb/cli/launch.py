@@ -74,7 +74,7 @@ def _set_up(path: str, argv: list[str]) -> ModuleType:
 
 
 def _execute(action: Callable[[], None]) -> None:
-    """Run the action; if it raises, print the traceback without the frames above it."""
+    """Run the action; if it raises, print the traceback without the frames above the action."""
     try:
         action()
     except BaseException:

@@ -19,7 +19,7 @@ _MOST_NAMES = 12
 
 
 def report_patches() -> int:
-    """Print the patches of each group: the reasons, when they apply, and how to undo them. Return 0.
+    """For each group of patches, print the patches, their reasons, when they apply, and how to undo them. Return 0.
 
     The engine works with one host per process. If Theano is installed, the patches are those of Theano.
     """

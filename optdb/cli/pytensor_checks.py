@@ -31,7 +31,7 @@ def _theano() -> str:
 
 def _pytensor() -> str:
     try:
-        versions = importlib.import_module("optdb.pytensor.versions")  # importing its package registers the mode
+        versions = importlib.import_module("optdb.pytensor.versions")  # importing its package registers mode OPENCL
     except ImportError as error:
         raise CheckFailed(getattr(error, "finding", str(error)), verbatim(getattr(error, "cure", ""))) from error
     return f"{support.found('pytensor')}, of {versions.SUPPORTED}"
@@ -110,7 +110,7 @@ def _beside_theano() -> str:
 
 #: The checks that follow the checks for Theano if PyTensor is also installed.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if only PyTensor is installed. The checks that follow need an OpenCL device.
+#: The checks if only PyTensor is installed. The checks listed after "OpenCL" need an OpenCL device.
 ALONE: dict[str, Callable[[], str]] = {
     "pip": checks._pip,
     "Python": _python,

@@ -16,7 +16,7 @@ __all__ = ["print_text", "verbatim"]
 
 #: The prefix of lines that are printed unchanged, regardless of length.
 VERBATIM = "    "
-#: Matches code in prose. A placeholder replaces each space of the code while lines are wrapped.
+#: Matches code in prose. While lines are wrapped, a placeholder replaces each space within the code.
 _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 

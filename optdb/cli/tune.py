@@ -1,4 +1,4 @@
-"""Tunes matrix products on a device, including its tensor cores, and prints their speed."""
+"""Tunes matrix products on a device, including products on its tensor cores, and prints their speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
-    """Tune matrix products for some dtypes, or `forget` earlier results; return the exit status.
+    """Tune matrix products for the given dtypes, or `forget` earlier results; return the exit status.
 
     Dtypes that the device does not support are skipped. With `library`, CLBlast is also measured if it is installed.
     """

@@ -75,7 +75,7 @@ class Count(Operation):
 
 @dataclass(eq=False)
 class Triangle(Operation):
-    """A matrix of ones on and below a diagonal, and zeros above it.
+    """A matrix with ones on and below a diagonal, and zeros above it.
 
     The inputs are the numbers of rows and columns, and the diagonal's offset to the right of the main diagonal.
     """

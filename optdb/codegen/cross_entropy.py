@@ -31,7 +31,8 @@ _SEVERAL, _FOURS = 4, 4
 _EACH = 4
 
 _CODE = functions("cross_entropy.cl")
-#: Code that selects the rows of an item on a device that runs items serially, and the row of a team.
+#: Code that selects an item's rows on devices that run items serially, and code that selects a team's row on other
+#: devices.
 _SERIAL = """const uint team = 1, lane = 0;
     for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0))"""
 _TEAM = """const uint team = (uint)items, lane = (uint)LID_0 % team, begin = (uint)LID_0 - lane;
@@ -67,9 +68,9 @@ def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: i
     kernel.call(items, group, rows, columns, team, *args)
 
 
-#: Kernel parameters of a softmax, and the expression of an output element.
+#: Kernel parameters of a softmax, and the expression for an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: Placeholders for the two results: the softmax, or the gradient with respect to its input.
+#: Placeholders for the two possible results: the softmax, or the gradient with respect to its input.
 _WEIGHTS = {"GRADIENT": "", "READ_GRADIENT": "", "RESULT_OF_WEIGHT": "const W result = weight;"}
 _GRADIENT = {
     "GRADIENT": ", ARRAY T *dy, ga_ssize dy0",
@@ -124,7 +125,7 @@ class SoftmaxGradient(_OfRows):
 
 @dataclass(eq=False)
 class SoftmaxCrossEntropy(Operation):
-    """For each row of a matrix: its cross entropy, its softmax, and its most likely class.
+    """The cross entropy, the softmax and the most likely class of each row of a matrix.
 
     The inputs are the matrix, a vector that is added to each row, and the classes (a host array). With
     `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row), and the second
@@ -192,7 +193,7 @@ class SoftmaxCrossEntropyGradient(Operation):
 
 @dataclass(eq=False)
 class CrossEntropy(Operation):
-    """The cross entropy of each row of the first input, a distribution; the classes may be negative indices."""
+    """The cross entropy of each row of the first input; rows are distributions, and classes may be negative indices."""
 
     dtype: str
 

@@ -1,8 +1,8 @@
 """Cumulative sums and products along an axis.
 
-One kernel accumulates element by element, as NumPy does; on CPUs, a work item interleaves eight rows. On GPUs, work
-groups scan rows in pieces with a tree if there are few long rows (Hillis and Steele, Data parallel algorithms, 1986);
-this rounds differently from NumPy.
+One kernel accumulates element by element, as NumPy does; on CPUs, a work item interleaves eight rows. If an array has
+only a few long rows, work groups on GPUs scan the rows piece by piece with a tree (Hillis and Steele, Data parallel
+algorithms, 1986); this rounds differently from NumPy.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Cumulate(Operation):
 
 
 def _combine(dtype: str, mode: str) -> str:
-    """Return the expression of the sum or product of `a` and `b`: integers wrap, booleans stay booleans."""
+    """Return the expression for the sum or product of `a` and `b`: integers wrap, and booleans stay booleans."""
     if dtype == "bool":
         return "a || b" if mode == "add" else "a && b"
     sign = "+" if mode == "add" else "*"

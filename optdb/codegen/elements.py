@@ -60,7 +60,7 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Launch over a shape that the arrays are broadcast to; `numbers` are the values of `ElementCode.numbers`."""
+        """Launch a kernel over the broadcast shape of the arrays; `numbers` are the values of `ElementCode.numbers`."""
         if not size_of(shape):
             return
         numbers = numbers or self._numbers

@@ -32,7 +32,7 @@ class Operand:
     """An array that a kernel reads or writes."""
 
     name: str
-    #: The C type of an element in memory, and in registers.
+    #: The C types of an element: in memory, and in registers.
     stored: str
     computed: str
     #: Functions that convert between the two types; empty if the types are equal.
@@ -252,7 +252,8 @@ else
 def has_quad_rows(steps: Sequence[int]) -> bool:
     """Return whether the rows of an array with these strides consist of quads, or broadcast one element.
 
-    Symbolic strides return False: a guard on divisibility would restrict the trace to a quarter of the sizes.
+    The result is False for symbolic strides, because a guard on divisibility would restrict the trace to a quarter of
+    the sizes.
     """
     *others, last = steps
     if any(isinstance(step, SymInt) for step in steps):

@@ -23,7 +23,7 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class Elementwise(Operation):
-    """A scalar program applied elementwise to arrays, which `inputs` describes and which are broadcast to one shape."""
+    """A scalar program applied elementwise to the arrays that `inputs` describes, broadcast to one shape."""
 
     program: ScalarProgram
     #: Specs of the arrays, which have the same rank. Lengths may differ only where one of them is known to be 1.
@@ -115,7 +115,7 @@ def _code_of(
     device_kind: DeviceKind | None,
     wrong_functions: frozenset[str],
 ) -> ElementCode:
-    """Return the code for a program; its inputs beyond the length of `single` are scalar parameters."""
+    """Return the code for a program; inputs after the first ``len(single)`` are scalar parameters."""
     if device_kind == "cpu" and any(map(is_complex, computed_dtypes(program))):
         device_kind = None
     inputs = tuple([Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(program.dtypes, single))])
@@ -144,7 +144,7 @@ class PlacedElementwise(Operation):
     program's other results.
     """
 
-    #: Computes the results; those written to slices have the array's dtype.
+    #: The program that computes the results; results written to slices have the array's dtype.
     program: ScalarProgram
     #: Specs of the program's inputs, which have the same rank; see `Elementwise`.
     inputs: Sequence[ArraySpec]

@@ -64,8 +64,8 @@ def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, i
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
     """Divide `n` elements among work items; return the number of items and the chunk size.
 
-    On a CPU, a chunk has at least `least` elements. On other devices, it has one element, so that neighbouring items
-    read neighbouring elements.
+    On a CPU, a chunk has at least `least` elements. On other devices, a chunk has one element, so that neighbouring
+    items read neighbouring elements.
     """
     if not context.profile.runs_items_serially:
         return n, 1
@@ -73,7 +73,7 @@ def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, 
 
 
 def group_size(context: Context, most: int) -> int:
-    """Return the largest power of two up to `most` that is a work-group size; 1 if items run serially."""
+    """Return the largest valid work-group size that is a power of two and at most `most`; 1 if items run serially."""
     profile = context.profile
     return 1 if profile.runs_items_serially else min(most, 1 << (profile.max_local_size.bit_length() - 1))
 
@@ -81,7 +81,7 @@ def group_size(context: Context, most: int) -> int:
 def teams(context: Context, most: int, tasks: int, items: int) -> tuple[int, int, int]:
     """Return a launch's global and local size, and the team size; a team is the part of a group that shares a task.
 
-    A team has at least `items` items, unless a group, of at most `most` items, has fewer.
+    A group has at most `most` items; a team has at least `items` items, or is the whole group if that is smaller.
     """
     group, team = group_size(context, most), 1
     while team < group and team < items:
@@ -96,7 +96,7 @@ def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, 
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel whose work items loop over `n` tasks with a grid stride; it takes `n` and `args`.
+    """Launch a kernel whose work items loop over `n` tasks with a grid stride; the kernel takes `n` and `args`.
 
     A CPU gets eight items per compute unit, in groups of one; other devices get one item per task.
     """

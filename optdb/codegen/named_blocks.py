@@ -74,7 +74,7 @@ class AddBlockProducts(Operation):
     def _blocks(self, index: HostArray, batch: int, windows: int, length: int, axis: int) -> HostArray:
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
-        # During an export, this raises if the indexes are known only at call time.
+        # During an export, this line raises if the indexes are known only at call time.
         return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:

@@ -1,7 +1,7 @@
 """Operations: computations on a device, independent of the host framework.
 
 An :class:`Operation` is made for arrays with given dtypes, ranks and broadcast patterns. `Operation.compute` compiles
-and runs one: ``(result,) = SortAlongAxis(context, ArraySpec.of(x)).compute(x, -1)``.
+and runs an operation: ``(result,) = SortAlongAxis(context, ArraySpec.of(x)).compute(x, -1)``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class ArraySpec:
 
 @dataclass(eq=False)
 class Operation(ABC):
-    """A computation for arrays with given specs, in a context. Subclasses are dataclasses of their parameters."""
+    """A computation for arrays with given specs, in a context.
+
+    Subclasses are dataclasses whose fields are the operation's parameters.
+    """
 
     context: Context
 
@@ -115,5 +118,5 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
 
 
 def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an array for an output like `output_array`, filled with zeros."""
+    """Return an array for an output, as `output_array` does, but filled with zeros."""
     return fill_zeros(output_array(storage, context, shape, dtype))

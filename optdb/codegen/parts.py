@@ -24,7 +24,7 @@ MANY = 8
 
 @dataclass(eq=False)
 class JoinArrays(Copying):
-    """The concatenation of arrays along an axis; the inputs are the axis (a host integer) and arrays like `x`."""
+    """Arrays joined along an axis; the inputs are the axis (a host integer) and arrays that match the spec `x`."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         axis, *arrays = inputs
@@ -78,7 +78,8 @@ class SplitArray(Copying):
 class TileArray(Copying):
     """An array repeated along each axis of the result.
 
-    The inputs are the array and, on the host, the numbers of repeats, which may be fewer or more than the axes.
+    The inputs are the array and, on the host, the number of repeats for each axis; there may be fewer or more of these
+    numbers than axes.
     """
 
     ndim: int
@@ -97,7 +98,7 @@ class TileArray(Copying):
         steps = [item] * missing + list(x.strides)
         shape = [count * length for count, length in zip(times, lengths, strict=True)]
         out = output_array(outputs[0], self.context, shape, x.dtype)
-        # Each axis of the result becomes two: the index of the copy, and the index within it.
+        # Each axis of the result is split into two: the index of the repeat, and the index within the repeat.
         pairs = [n for pair in zip(times, lengths, strict=True) for n in pair]
         once = [n for length in lengths for n in (1, length)]
         source = view(x, once, [n for step in steps for n in (item, step)])
@@ -119,7 +120,7 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 class Pad(Copying):
     """An array of zeros with `x` written to one part; the result is `x` itself if the part covers everything.
 
-    The inputs are the array, the lengths of the result, and the index of the part, to which the array is broadcast.
+    The inputs are the array, the lengths of the result, and the index of the part; the array is broadcast to the part.
     """
 
     def __post_init__(self) -> None:

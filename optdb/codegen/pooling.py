@@ -1,4 +1,4 @@
-"""Pooling of the windows of an array, its gradients, and patches of images.
+"""Pooling over the windows of an array, the gradients of pooling, and the extraction of image patches.
 
 The inputs of pooling are arrays of one dtype, then three host vectors with one number per pooled axis (the last axes):
 sizes, strides and padding. A window covers `size` elements, starting at ``index * step - pad``. These elements are
@@ -66,7 +66,7 @@ class Windows:
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_windows_nonempty(self, op: Any) -> None:
-        """Raise ValueError if a window has no element inside its plane."""
+        """Raise ValueError if a window covers only padding."""
         if 0 in self.counts:
             return
         for length, count, size, step, pad in zip(self.lengths, self.counts, self.sizes, self.steps, self.pads):
@@ -79,7 +79,7 @@ def _fitting(length: int, size: int, step: int) -> int:
 
 
 def _covering(length: int, size: int, step: int) -> int:
-    """Return the number of windows that cover a length; the last one may be truncated."""
+    """Return the number of windows needed to cover a length; the last one may be truncated."""
     if step >= size:
         if not length:
             raise ValueError("pooling with ignore_border=False needs elements, but an axis has length 0")
@@ -180,10 +180,10 @@ def _decode(ndim: int) -> str:
 
 
 def _rows(ndim: int, add: str) -> str:
-    """Return the code with which a work item fills `chunk` of all `n` rows.
+    """Return the code with which a work item fills `chunk` of the `n` rows.
 
     The outer loop runs over the elements of a window, from the last to the first, so that the gradients of an element
-    are added in window order. Common windows of size 2 are filled in pairs.
+    are added in window order. Windows of size 2, which are common, are filled in pairs.
     """
     last = ndim - 1
     at = f"const ga_ssize at{last} = j, o = windows + j;"
@@ -238,7 +238,7 @@ const ga_ssize o = {position("at", ndim, "(ga_ssize)rest", "count")};
 
 @dataclass(eq=False)
 class WindowOperation(Operation):
-    """Base class of the operations of this module."""
+    """Base class of the operations in this module."""
 
     x: ArraySpec
     ndim: int = 2
@@ -263,7 +263,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the numbers of windows if an array has one element per window; raise ValueError for a mismatch."""
+        """Return the window counts if an array has one element per window; raise ValueError if shapes do not match."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -302,7 +302,8 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # A window without elements has no maximum. Its mean is also undefined if the dtype is not a floating one.
+        # A window without elements has no maximum. Its mean is also undefined if the dtype is not a floating-point
+        # type.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)
@@ -322,7 +323,7 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """For each window, the sum of the third array's elements where the first array equals the second (maxima)."""
+    """For each window, the sum of the third array's elements where the first array equals the second array (maxima)."""
 
     def _kernel(self) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
@@ -338,7 +339,7 @@ class SumWhereLargest(WindowOperation):
 
 
 class LargestGradient(WindowOperation):
-    """The gradient of max pooling: each element sums the gradients of the windows whose largest element it equals.
+    """The gradient of max pooling: each element gets the sum of the gradients of the windows whose maximum it equals.
 
     The arrays are the pooled array, the largest elements, and the gradient with respect to these elements.
     """
@@ -378,7 +379,7 @@ class MeanGradient(LargestGradient):
     def _given(self) -> str:
         if self.mode == "sum":
             return "LOAD(gz[o])"
-        # Windows are truncated at the end of the padding; padding within them counts.
+        # Windows are truncated at the end of the padding; padding inside a window counts towards the window's size.
         sides = [
             f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
             for d in range(self.ndim)

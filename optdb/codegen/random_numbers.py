@@ -256,7 +256,7 @@ def advanced(state: int, increment: int, steps: int) -> int:
 
 
 def state_words(state: int, increment: int) -> HostArray:
-    """Return the state and the increment as four words, the low word of each first."""
+    """Return the state and the increment as four words, each number with its low word first."""
     return np.array([state & _WORD, state >> 64, increment & _WORD, increment >> 64], "uint64")
 
 

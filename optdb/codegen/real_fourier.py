@@ -1,4 +1,4 @@
-"""Fourier transforms of real arrays over their last axes, and their inverses, from transforms of complex rows.
+"""Fourier transforms of real arrays over the last axes, and their inverses, computed by transforming complex rows.
 
 A length with small prime factors takes one pass per factor (a Stockham FFT): radix-4 passes come first, and passes for
 other factors evaluate the definition of the transform. Any other length is transformed by a convolution. Twiddle
@@ -36,7 +36,7 @@ LARGEST_FACTOR = 31
 
 
 def complex_dtype(context: Context) -> str:
-    """Return the dtype of transforms in a context: the most precise one that it supports."""
+    """Return the dtype of transforms in a context: the most precise dtype that the context supports."""
     return "complex128" if context.profile.float64 else "complex64"
 
 
@@ -81,7 +81,7 @@ class RealFourier(Operation):
     """The Fourier transform of a real array over its last axes, without the redundant coefficients.
 
     The inputs are the array, and a host vector with the lengths of the transformed axes: longer axes are truncated, and
-    shorter ones are padded with zeros. Complex numbers are pairs along a last axis.
+    shorter ones are padded with zeros. Complex numbers are pairs along an additional last axis.
     """
 
     #: Whether the input, rather than the output, consists of complex pairs.

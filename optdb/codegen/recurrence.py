@@ -1,4 +1,4 @@
-"""Products of a loop's states with a matrix, which the loop may already have computed."""
+"""Products of a loop's states with a matrix; the loop may already have computed these products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.runtime.arrays import Array, empty
 
 @dataclass(eq=False)
 class SavedProducts(Operation):
-    """Products of a loop's states with a matrix, plus an addend, for some of its steps.
+    """Products of a loop's states with a matrix, plus an addend, for some of the loop's steps.
 
     The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
     in the requested steps; the matrix; and, if there is an addend, the sequence that contains it and the sequence's

@@ -26,13 +26,13 @@ _ALIGNMENT = 256
 _KEPT = 256
 #: The keys under which a context keeps the memory, the arrays that divide it, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use shared memory are in the queue, so that other threads enqueue later.
+#: Held until all launches that use shared memory are in the queue, so that other threads enqueue their launches later.
 _using_memory = threading.RLock()
 
 
 @contextmanager
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
-    """Lend uninitialized one-dimensional arrays of these sizes for launches until the block exits.
+    """Lend uninitialized one-dimensional arrays of these sizes to the launches in a `with` block.
 
     They are new if this thread's commands go to a listener: buffer assignment then shares memory among commands.
     """

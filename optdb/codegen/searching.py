@@ -1,4 +1,4 @@
-"""Searches: for the largest elements along axes and their indices, and by bisection in a sorted vector.
+"""Searches: the largest elements along axes, with their indices, and bisection in a sorted vector.
 
 Values are compared in the dtype to which NumPy promotes both arrays; NaN is the largest value.
 """
@@ -21,7 +21,7 @@ from optdb.runtime.arrays import Array
 
 _KERNELS = functions("searching.cl")
 
-#: For each side, the condition that a vector's element (`here`) precedes the insertion index of a value.
+#: For each side, the condition under which a vector's element (`here`) precedes the insertion index of a value.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 
@@ -83,7 +83,7 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """The index (int64) at which to insert each value into a sorted vector: 'left' or 'right' of equal elements."""
+    """For each value, the int64 insertion index in a sorted vector: 'left' or 'right' of equal elements."""
 
     x: ArraySpec
     values: ArraySpec

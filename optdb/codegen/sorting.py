@@ -1,8 +1,9 @@
 """Sorting along an axis: sort, argsort and top-k, by a stable merge sort of rows.
 
 First, blocks of each row are sorted: by insertion on a CPU, or with a bitonic network in local memory on a GPU. Then
-pairs of sorted runs are merged, pass by pass; a work item writes one segment, which it finds by bisection. Sources: K.
-Batcher, Sorting networks and their applications (1968); S. Odeh et al., Merge Path (2012).
+pairs of sorted runs are merged, pass by pass; a work item writes one segment of a merged run, and finds the segment's
+sources by bisection. Sources: K. Batcher, Sorting networks and their applications (1968); S. Odeh et al., Merge Path
+(2012).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Sorting(Operation):
     def _sorting_kernels(self, order: int | None, indices: bool) -> list[Kernel]:
         """Return the kernels of `_sort`.
 
-        If `order` is None, each launch passes the order. With `indices`, the kernels also return indices.
+        If `order` is None, the order is passed with each launch. With `indices`, the kernels also return indices.
         """
         dtype, device_kind = self.x.dtype, self.context.profile.device_kind
         half = dtype == "float16"
@@ -72,7 +73,7 @@ class _Sorting(Operation):
     def _sort(
         self, kernels: Kernels, x: Array, results: Sequence[Array], keep: int = 0, order: int = ASCENDING
     ) -> None:
-        """Sort the rows of a C-contiguous array that is not empty, along its last axis.
+        """Sort a nonempty C-contiguous array along its last axis.
 
         The results are the sorted elements and, if kernels return them, each element's index in its row. With `keep`,
         only the first elements of each row are defined.
@@ -152,7 +153,7 @@ class TopK(_Sorting):
     """
 
     axis: int
-    #: The value of k if known, which specializes the kernels.
+    #: The value of k if it is known in advance; the kernels are then specialized for it.
     k: int | None = None
     #: Whether the elements are the first output.
     values: bool = True

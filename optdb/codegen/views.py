@@ -59,7 +59,7 @@ def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[in
 
 
 def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the strides, in bytes, of a view of `x` with another shape; None if it needs a copy."""
+    """Return the strides, in bytes, of a view of `x` with another shape; None if a copy is needed."""
     item = x.dtype.itemsize
     if not x.size:
         return c_strides(shape, item)

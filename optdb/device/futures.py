@@ -33,7 +33,7 @@ class Future:
         return self._span.done
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for the outputs and return them in the same form as the call; repeated waits return the same objects.
+        """Wait for the outputs and return them in the same form as a call does; repeated waits return the same objects.
 
         Parameters
         ----------

@@ -68,8 +68,8 @@ class StepRow(Tensor):
 class Iteration:
     """A loop of one or more steps, each of which reads rows, and writes rows of the carried arrays.
 
-    `hoisted` maps tensors of a step to tensors that stack their values in all steps, and are computed before the loop.
-    The outputs are the carried arrays after the last step.
+    `hoisted` maps tensors of a step to tensors that are computed before the loop, and that stack the values for all
+    steps. The outputs are the carried arrays after the last step.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ def checked_times(times: Any) -> int:
 
 
 def calls_in_chunks(call: Callable[[], Any], times: int, with_bar: bool) -> Any:
-    """Make calls one by one, showing a progress bar if they take long; return the last result."""
+    """Make calls one by one, with a progress bar if they take a long time; return the last result."""
 
     def run(steps: int) -> Any:
         for _ in range(steps - 1):
@@ -42,9 +42,9 @@ def shows_progress(wanted: bool | None) -> bool:
 
 
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
-    """Run many steps: in chunks with a progress bar if they take long, or in one chunk if no bar is wanted.
+    """Run many steps: in chunks with a progress bar if they take a long time, or in one chunk if no bar is wanted.
 
-    `run(count)` runs `count` steps and returns when they are done. Return its last result.
+    `run(count)` runs `count` steps and returns when they are done. Return the result of its last call.
     """
     if not with_bar:
         return run(steps)

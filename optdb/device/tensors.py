@@ -1,4 +1,4 @@
-"""Lazy tensors: a function's values for inputs of known shapes, before they are computed; and stored tensors."""
+"""Stored tensors, and lazy tensors: a function's values for inputs of known shapes, before they are computed."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Replaced(Tensor):
 
     @functools.cached_property
     def slices(self) -> ReplacedSlices | None:
-        """The slices that this and earlier replacements cover along one axis; None if this one covers no such slice."""
+        """The slices along an axis that this and earlier replacements cover; None if this one is not along one axis."""
         axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
         if len(axes) != 1:
             return None

@@ -36,7 +36,7 @@ class StepFault(Exception):
 
 
 class StepAttempts:
-    """Makes attempts at steps; the names of its tasks start with `title`."""
+    """Makes attempts to prepare steps; the names of its tasks start with `title`."""
 
     def __init__(self, calls: WorkerCalls, title: str) -> None:
         self._calls, self._title = calls, title
@@ -68,7 +68,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: Maps the address of a worker that did not answer another worker to a deadline and the other worker's message.
+        #: For each worker that did not answer another worker, maps its address to a deadline and the other worker's
+        #: message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -137,7 +138,7 @@ class StepAttempts:
         ]
 
     def _noted(self, member: ClusterWorker, answer: dict[str, Any]) -> dict[str, Any]:
-        """Record whether the worker's task is waiting for the next step, and return the answer."""
+        """Record whether the worker's task is waiting for the next step, and return the worker's answer."""
         number, _ = self._tasks[member.address]
         if answer["status"] == "OK" and answer["ended_task"] < number:
             self._waiting_since[member.address] = time.monotonic()

@@ -31,10 +31,10 @@ __all__ = ["ClusterGroup", "RestartingCluster", "cluster_group"]
 
 T = TypeVar("T")
 
-#: Settings of the C library for a worker: how much freed memory it keeps, and the size from which it frees blocks at
-#: once.
+#: Settings of the C library for a worker: how much freed memory it keeps, and the size from which a freed block is
+#: returned to the system at once.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
-#: Dask's own setting, with which a worker returns all freed memory to the system.
+#: Dask's own setting, which makes a worker return all freed memory to the system.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
@@ -129,7 +129,7 @@ class ClusterGroup:
         self._announcements: set[asyncio.Task] = set()
         #: The number of committed steps.
         self._steps = 0
-        #: The client's latest copy of the state (None for the initial state), and the number of steps before it.
+        #: The client's latest copy of the state (None for the initial state), and the number of steps that led to it.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
         self._wait_for(self._begin)
 
@@ -246,7 +246,7 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the next step's message repeats this."""
+        """Tell the workers to commit while the next batch is prepared; the next step's message repeats the request."""
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

@@ -419,7 +419,7 @@ class StepFuture:
         Returns
         -------
         bool
-            Whether `wait` returns without waiting for more than a copy of the results to the host.
+            Whether `wait` has nothing left to wait for except copying the results to the host.
         """
         return self._step is None or self._step.is_computed
 

@@ -1,4 +1,4 @@
-"""The errors of data-parallel training."""
+"""The exceptions that data-parallel training raises."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class NoGradients(ValueError):
 
 
 class WorkerRefused(RuntimeError):
-    """Raised if a worker's software or device differs from that of the others."""
+    """Raised if a worker's software or device differs from those of the other workers."""
 
 
 class WorkerFailed(RuntimeError):
-    """Raised if a step raised an error on a worker; all copies of the state are unchanged."""
+    """Raised if a step failed on a worker; all copies of the state are unchanged."""
 
 
 class WorkerTimeout(TimeoutError):

@@ -25,9 +25,11 @@ __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
 #: Vectors with fewer bytes are sent directly to all other workers, since a ring needs more successive messages.
 SMALL_BYTES = 64 * 1024
-#: Arrays with fewer bytes are copied into one vector, since a message frame takes longer than the copy.
+#: Arrays with fewer bytes are copied into one vector, since a separate message frame for an array takes longer than the
+#: copy.
 PACKED_BYTES = 64 * 1024
-#: The number of the sum at the end of a step, and the number of the first worker's message to workers without a part.
+#: Numbers that identify the sum at the end of a step, and the first worker's message to workers without a part of the
+#: batch.
 FINAL, PASSED_ON = -1, -2
 #: The size in bytes of the blocks that threads add up; a block stays in a core's cache until its sums are copied.
 BLOCK_BYTES = 256 * 1024
@@ -36,7 +38,7 @@ Tag = tuple[int, ...]
 
 
 class Link:
-    """A worker's connection to the other workers, identified by rank."""
+    """A worker's connection to the other workers, which are identified by rank."""
 
     #: Whether the receiver may write received arrays.
     received_is_writable: bool
@@ -44,9 +46,9 @@ class Link:
     shares_memory: bool
     #: Whether devices add up the arrays that other workers lend.
     lends: bool
-    #: The member for the worker's device; None if some workers are in another process.
+    #: The `Member` with which the worker's device takes part in sums; None if some workers are in another process.
     member: Member | None = None
-    #: For each rank, objects whose `wait` returns when the rank's device has read the pieces lent by other ranks.
+    #: Maps each rank to objects whose `wait` returns once the rank's device has read the pieces that other ranks lent.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
@@ -119,7 +121,7 @@ class Exchange:
     """One worker's side of the sums over workers, during one attempt at a step.
 
     The `active` workers with a part of the batch have the lowest ranks. The `idle` workers only receive results. The
-    number of the `attempt` is unique among all attempts at all steps.
+    `attempt` number is unique among the attempts at all steps.
     """
 
     def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
@@ -135,7 +137,7 @@ class Exchange:
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the sums of arrays over all workers that have a part.
+        """Return the sums of arrays over all workers that have a part of the batch.
 
         The arrays' shapes and dtypes, and the sum's `number` within the step, must be equal on all workers.
         """
@@ -144,7 +146,7 @@ class Exchange:
         start = time.perf_counter()
         arrays = list(map(np.asarray, arrays))
         direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
-        # Copy into vectors, because the ring all-reduce overwrites them.
+        # Copy the arrays into vectors, because the ring all-reduce overwrites its input.
         packing = Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
@@ -157,7 +159,7 @@ class Exchange:
         arrays: Sequence[np.ndarray],
         combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Call `combine` with each worker's arrays, by rank, and return its result.
+        """Call `combine` with a list of all workers' arrays, in rank order, and return its result.
 
         All workers pass the same `number` and number of arrays. The arrays must not be written until the step is over.
         """
@@ -168,11 +170,11 @@ class Exchange:
 
     @property
     def member(self) -> Member | None:
-        """The member for the worker's device; None if Python runs all rounds."""
+        """The `Member` of the worker's device; None if Python runs all rounds."""
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise the reason why C code failed: the step was aborted, or a worker was late."""
+        """Raise the error that explains why C code failed: the step was aborted, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:
@@ -201,7 +203,7 @@ class Exchange:
         self.note(time.perf_counter() - start)
 
     def lend(self, number: int, pieces: Sequence[Piece]) -> None:
-        """Let other workers read each piece of this worker's vectors when it is complete; return at once.
+        """Let other workers read each piece of this worker's vectors once the piece is complete; return immediately.
 
         The pieces must not be written until all workers have prepared the step and `wait_for_readers` has returned.
         """
@@ -254,11 +256,11 @@ class Exchange:
 
     @property
     def passes_on(self) -> bool:
-        """Whether this worker sends values to workers without a part."""
+        """Whether this worker sends values to workers without a part of the batch."""
         return self.rank == 0 and self._idle > 0
 
     def pass_on(self, arrays: Sequence[np.ndarray]) -> None:
-        """Send arrays from the first worker to the workers without a part; do nothing on other workers."""
+        """On the first worker, send arrays to the workers without a part of the batch; on other workers, do nothing."""
         if self.rank:
             return
         for rank in range(self._active, self._active + self._idle):
@@ -270,7 +272,7 @@ class Exchange:
 
     @property
     def _others(self) -> list[int]:
-        """The ranks of all other workers with a part."""
+        """The ranks of all other workers with a part of the batch."""
         return [rank for rank in range(self._active) if rank != self.rank]
 
     def _everyone(
@@ -289,7 +291,7 @@ class Exchange:
         return totals
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
-        """Send arrays to all other workers that have a part; return all workers' arrays, by rank."""
+        """Send arrays to all other workers that have a part of the batch; return all workers' arrays, in rank order."""
         for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
@@ -308,7 +310,7 @@ class Exchange:
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute a ring all-reduce; the neighbour reads each piece before the piece's total overwrites it."""
+        """Run a ring all-reduce; the right neighbour reads each piece before the piece's total overwrites it."""
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]
@@ -327,7 +329,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Add up one block of all terms, and write the sum to the block in each target."""
+    """Add up the same block of all terms, and write the sum to that block of each target."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:
@@ -339,7 +341,8 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 class Packing:
     """Packs arrays into vectors: small arrays of a dtype share a vector, and each large array has its own.
 
-    Arrays of fewer than `limit` bytes are small. Workers pack arrays with equal shapes and dtypes in the same way.
+    Arrays of fewer than `limit` bytes are small. Workers whose arrays have equal shapes and dtypes pack them in the
+    same way.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], limit: float) -> None:

@@ -58,7 +58,7 @@ class Summands:
         return packed
 
     def open(self) -> list[np.ndarray]:
-        """Return vectors for the sums, in the same order as `collect`."""
+        """Return vectors for the sums, in the order of the vectors from `collect`."""
         return [*self._sums.open(), *self._host_sums]
 
     def distribute(self) -> None:
@@ -94,7 +94,7 @@ class Summands:
     # Methods for devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Lend summands while they are computed, after the other workers have read the previous step's summands."""
+        """Lend summands as they are computed, once the other workers have read the previous step's summands."""
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
         download = self._download
@@ -133,14 +133,14 @@ class Summands:
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
         exchange.reading([term.reading for term in self._terms.values()])
 
-    # Methods for workers without a part, which have computed no summands
+    # Methods for workers without a part of the batch, which have computed no summands
 
     def described(self) -> np.ndarray:
         """Return the shapes of the sums as one vector of integers."""
         return np.array([n for shape in (*self._sums.shapes, *self._packing.shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
-        """Prepare for sums with the shapes from another worker's `described`."""
+        """Prepare for sums with the shapes that another worker's `described` returned."""
         lengths = iter(description.tolist())
         shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
         count = len(shapes) - len(self._on_host)

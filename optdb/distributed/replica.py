@@ -1,6 +1,6 @@
 """A worker's part of a step, in two phases (`Replica`).
 
-`prepare` computes the step and waits for the other workers, but changes no shared variable. `prepare` can also run in
+`prepare` runs the step and waits for the other workers, but changes no shared variable. `prepare` can also run in
 stages: `launch`, `collect` and `finish`. `commit` stores the next values of shared variables.
 """
 
@@ -30,7 +30,7 @@ class Part:
 
     #: The arguments in the function's order; split arguments contain only the worker's rows.
     arguments: Sequence[Any]
-    #: The number of rows. If it is 0, split arguments are None.
+    #: The number of the worker's rows; without rows, split arguments are None.
     rows: int
     #: The index of the worker's first row in the batch.
     first: int
@@ -40,14 +40,14 @@ class Part:
 
 @dataclass
 class Prepared:
-    """The results of the first phase."""
+    """The results of `prepare`, the first phase of a step."""
 
-    #: Outputs that are equal on all workers; only the first worker has them.
+    #: Outputs that would be equal on all workers; only the first worker computes them.
     wholes: list[np.ndarray]
     #: Outputs for this worker's part.
     own: list[np.ndarray]
-    #: The durations in seconds of 'compute', 'download' of summands, 'exchange', 'upload' of sums, and the previous
-    #: step's 'update'.
+    #: Maps phases to durations in seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and
+    #: 'update', which is the update of the previous step.
     seconds: dict[str, float]
     #: On the first worker, the `wholes` while they are copied to the host; None otherwise.
     pending: Results | None = None
@@ -63,7 +63,7 @@ class Replica:
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
-        #: The launched step's part and exchange.
+        #: The `Part` and the `Exchange` of the launched step; None if no step is launched.
         self._under_way: tuple[Part, Exchange] | None = None
         self._start = 0.0
 
@@ -84,7 +84,7 @@ class Replica:
         return self.steps == committed
 
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
-        """Commit the step if it is among the first `committed` steps; before that, call `agree`, which may raise."""
+        """Commit the step if it is among the first `committed` steps, after calling `agree`, which may raise."""
         if self._prepared_step is None or self._prepared_step >= committed:
             return
         start = time.perf_counter()
@@ -102,7 +102,7 @@ class Replica:
         return part
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
-        """Compute a step and wait for the other workers. Results may still be copied; `complete` waits for them."""
+        """Run a step and wait for the other workers; `complete` waits until the results are on the host."""
         self.launch(part, exchange)
         self.collect()
         prepared = self.finish()
@@ -114,9 +114,9 @@ class Replica:
     ) -> None:
         """Launch a step on the device, which may still run the previous step.
 
-        `before` ends the previous step, using `ending` if given. `before` is called with a list of the new step's first
-        commands, which is empty without `ending`, and returns whether it has enqueued them. If `before` raises, the
-        step is not launched.
+        `before` ends the previous step, using `ending` if given. `before` receives a list of the new step's first
+        commands, which is empty without `ending`. It returns whether it has enqueued the commands. If `before` raises,
+        the step is not launched.
         """
 
         def begin(first: CommandList) -> bool:
@@ -127,7 +127,7 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for the pieces that other workers send before they have computed all of their gradients."""
+        """Wait for the pieces that other workers send while they are still computing gradients."""
 
     def finish(self) -> Prepared:
         """Wait for the other workers, and return the results of the launched step."""
@@ -154,7 +154,7 @@ class Replica:
     def _described(
         self, exchange: Exchange, own: list[np.ndarray], pending: Results | None, seconds: float
     ) -> Prepared:
-        """Return a prepared step, which took `seconds`."""
+        """Return a `Prepared` for a step that took `seconds` seconds."""
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
         parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
@@ -181,7 +181,7 @@ class Replica:
         self._simulator.close()
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
-        """Call `begin` and compute the part; arguments may be copied to the device before `begin` is called."""
+        """Call `begin` and run the step on the part; arguments may be copied to the device before `begin` is called."""
         raise NotImplementedError
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
@@ -203,7 +203,7 @@ class Ending:
     agreement: Agreement
     #: The arguments for the update.
     taken: list[Any]
-    #: The results that are equal for all workers.
+    #: The results that are equal on all workers, while they are copied to the host.
     pending: Results | None
     #: Maps the names of points in the script to the times at which it reaches them.
     times: dict[str, Any]

@@ -67,7 +67,7 @@ class SynchronousReplica(Replica):
     def stage(self, part: Part) -> Part:
         if not part.rows:
             return part
-        # Other functions also read arguments that are not split, so do not stage them.
+        # Arguments that are not split are also read by other functions, so they are not staged.
         same = self._training.same
         staged = self._gradients.stage([None if i in same else value for i, value in enumerate(part.arguments)])
         arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
@@ -232,7 +232,7 @@ class SynchronousReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
-        # The next step's commands follow the update in the queue, so do not wait for it.
+        # The next step's commands follow the update in the queue, so do not wait for the update.
         self._update(*self._taken, before_commit=agree)
         self._taken = []
 
@@ -243,7 +243,7 @@ class SynchronousReplica(Replica):
 
 
 class _Rehearsed(Exception):
-    """Raised where an update would store next values."""
+    """Raised at the point where an update would store next values."""
 
 
 def _end_rehearsal() -> None:
@@ -256,7 +256,7 @@ def _number(value: int) -> np.ndarray:
 
 
 class LocalReplica(Replica):
-    """Runs independent steps, and averages the values every `average_every` steps."""
+    """Runs independent steps, and averages shared variables every `average_every` steps."""
 
     def __init__(self, training: LocalTraining, device: str) -> None:
         super().__init__(training, SimulatorOCL(training.propose, device, progress_bar=False))
@@ -298,7 +298,7 @@ class LocalReplica(Replica):
 
 
 def replica_of(training: SynchronousTraining | LocalTraining, device: str) -> Replica:
-    """Create a replica on a device, named as for `SimulatorOCL`."""
+    """Create a replica on `device`, which is named as in `SimulatorOCL`."""
     if isinstance(training, SynchronousTraining):
         return SynchronousReplica(training, device)
     return LocalReplica(training, device)

@@ -48,7 +48,7 @@ class ArraySegment:
         except OSError:
             close()
             raise
-        #: What another process needs to map the segment; the name is unique among all hosts.
+        #: The data with which another process maps the segment; the name is unique across hosts.
         self.offer = {"name": name, "pid": os.getpid(), "descriptor": number}
         #: The addresses of workers that have received the offer, and of workers that have mapped the segment.
         self.offered_to: set[str] = set()
@@ -92,7 +92,7 @@ class SharedArrays:
                 self._unavailable_nbytes = needed
 
     def offer(self, address: str) -> dict[str, Any] | None:
-        """Return the offer with which a worker maps the segment; None if there is none or the worker has it."""
+        """Return the offer for mapping the segment; None if there is no segment or the worker has the offer."""
         segment = self._segment
         if segment is None or address in segment.offered_to:
             return None
@@ -110,7 +110,7 @@ class SharedArrays:
 
         Arrays with the same tag are equal for all receivers, and are copied only once.
         """
-        # Workers without a part may still copy arrays to the device after the attempt.
+        # Workers without a part of the batch may still copy arrays to the device after the attempt.
         if tag[1] == PASSED_ON or sum(array.nbytes for array in arrays) <= SMALL_BYTES:
             return None
         if not all(map(_has_plain_dtype, arrays)):
@@ -134,7 +134,7 @@ class SharedArrays:
     # As a receiver
 
     def map(self, address: str, offer: dict[str, Any]) -> bool:
-        """Map another worker's segment; return False if it is not accessible, for example on another host."""
+        """Map another worker's segment; return False if it is not accessible, as on another host."""
         if offer["pid"] == os.getpid():
             return False  # within a process, messages contain references to arrays
         path, target = Path(f"/proc/{offer['pid']}/fd/{offer['descriptor']}"), Path(f"/memfd:{offer['name']} (deleted)")

@@ -140,7 +140,7 @@ class ThreadGroup:
     def _run(self, step: PendingStep, rank: int) -> None:
         """Run a worker's part of a step in the worker's thread.
 
-        If the next step is known and all devices lend their summands, launch it early, so that its commands directly
+        Launch the next step early if it is known and all devices lend their summands, so that its commands directly
         follow the update.
         """
         try:
@@ -174,7 +174,7 @@ class ThreadGroup:
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
-            # The previous step has ended here, so it is known whether it is committed.
+            # At this point, the previous step has ended, so it is known whether that step is committed.
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
             self._mailboxes[rank].begin(step.attempt)
@@ -199,7 +199,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return a script that ends the step, or None. An error makes this step and the next step fail."""
+        """Return a script that ends the step, or None. If that fails, this step and the next step fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -210,7 +210,7 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, commit a launched step, and return its results; `ending` also enqueues `first`."""
+        """Wait for other workers, commit a launched step and return its results; an `ending` also enqueues `first`."""
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
@@ -219,7 +219,7 @@ class ThreadGroup:
             try:
                 replica.commit(step.number + 1, step.agreement.agree)
             except Exception:
-                # Once all workers have agreed, the step counts as committed, and `settle` tries again.
+                # Once all workers have agreed, the step counts as committed, and `settle` retries the commit.
                 if not step.agreement.is_reached:
                     raise
             return prepared
@@ -399,6 +399,6 @@ class PendingStep:
         self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait; return the parts and results by rank, or raise `WorkerFailed` if the step failed."""
+        """Wait for the step; return its parts and results by rank, or raise `WorkerFailed` if it failed."""
         self._group.end(self)
         return self.parts, self._group.complete(self)

@@ -41,7 +41,7 @@ def checked_reductions(outputs: Mapping[int, str] | Sequence[str | None] | None,
 
 @dataclass(frozen=True)
 class OutputReduction:
-    """How one output is combined."""
+    """Describes how the workers' values for one output are combined."""
 
     #: One of `REDUCTIONS`, or 'whole' if the value is equal on all workers.
     reduction: str
@@ -128,8 +128,8 @@ def put_together(
 ) -> list[Any]:
     """Combine the values from all workers into a step's outputs.
 
-    `wholes` are the values that are equal on all workers. `parts` contains the own values of each worker that has a
-    part of the batch, and `lengths` contains the lengths of these parts of the batch.
+    `wholes` are the values that are equal on all workers. `parts` contains, for each worker that has a part of the
+    batch, the worker's own values, and `lengths` contains the lengths of these parts of the batch.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

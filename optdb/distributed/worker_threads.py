@@ -23,8 +23,8 @@ __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 #: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
 #: whose device has finished could wait that long.
 SWITCH_INTERVAL_S = 1e-5
-#: prctl's option for a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the timed
-#: waits for the GIL end up to 50 us late.
+#: The `prctl` option that sets a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the
+#: timed waits for the GIL end up to 50 us late.
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 
@@ -39,7 +39,7 @@ switch_interval = RefCountedSetting(_shorten_interval, sys.setswitchinterval)
 
 
 class WorkerThread:
-    """A thread that runs tasks one after the other; it ends with this object or with the process."""
+    """A thread that runs tasks one after the other, until this object is deleted or the process exits."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -58,7 +58,7 @@ def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
     while (task := tasks.get()) is not None:
         task()
-        del task  # the task may have the last reference to the thread's owner
+        del task  # the task may hold the last reference to the thread's owner
 
 
 def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
@@ -98,7 +98,10 @@ class ThreadLink(Link):
 
 
 class Agreement:
-    """Makes all workers or none commit a step; once one has agreed, the others must agree within `timeout` seconds."""
+    """Makes either all workers or none commit a step.
+
+    Once one worker has agreed, the others must agree within `timeout` seconds.
+    """
 
     def __init__(self, count: int, timeout: float) -> None:
         self._votes = _Votes(count) if loop_library() is None else NativeAgreement(count)

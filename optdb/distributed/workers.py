@@ -70,7 +70,7 @@ def device_list() -> list[tuple[str, str, int]]:
 
 @dataclass
 class _Job:
-    """A part of a batch that waits for a task to compute it."""
+    """A part of a batch that waits for a task to run a step on it."""
 
     attempt: int
     committed: int
@@ -198,13 +198,13 @@ class Session:
             self._answer(job, Aborted(reason))
 
     def run(self, task: int) -> None:
-        """Compute parts as they arrive; this is the body of a task."""
+        """Run a step on each part that arrives; this is the body of a task."""
         end = time.monotonic() + TASK_S
         try:
             while (job := self._next(task)) is not None:
                 result = self._result(job)
                 if time.monotonic() > end:
-                    # The answer tells the client that the task has ended, so that it submits another task.
+                    # The answer tells the client that the task has ended, so that the client submits another task.
                     self._end_task(task)
                 self._answer(job, result)
         finally:
@@ -306,7 +306,7 @@ def aligned(value: Any) -> Any:
 
 
 def run_steps(session: str, task: int) -> None:
-    """Compute parts of batches for several steps, as a dask task."""
+    """Run several steps on the parts of batches that arrive, as a dask task."""
     found = _sessions.get((session, get_worker().address))
     if found is not None:
         found.run(task)
@@ -366,7 +366,7 @@ class Handlers:
         rank: int,
         part: dict[str, Any],
     ) -> dict[str, Any]:
-        """Receive a part of a batch and wait for the task that computes it."""
+        """Receive a part of a batch, and wait for the task that runs a step on it."""
         found = self._session(session)
         reply = asyncio.get_running_loop().create_future()
         given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
@@ -379,7 +379,7 @@ class Handlers:
         return {"wholes": wholes, "own": own, "seconds": result.seconds, "ended_task": found.ended_task}
 
     def commit(self, session: str, committed: int) -> None:
-        """Commit the prepared step if it is among the first `committed` steps; the client does not wait for it."""
+        """Commit the prepared step if it is among the first `committed` steps; the client does not wait for this."""
         found = self._find(session)
         if found is not None:
             found.announce(committed)

@@ -68,7 +68,7 @@ def import_host() -> None:
     """Import the host together with the additions of `optdb.composition`.
 
     Packages that use the host call this before they import any of its modules: `optdb.composition` adds parts of these
-    packages to the host, and their modules must not be half imported at that time.
+    packages to the host, and their modules must not be partially imported at that time.
     """
     importlib.import_module(bound_host())
 
@@ -79,7 +79,7 @@ def pytensor_hint(name: str) -> str:
 
 
 def missing_theano(name: str, error: ImportError) -> str:
-    """Return the message for a public name of optdb that needs Theano when Theano cannot be imported.
+    """Return the message shown when a public name of optdb needs Theano but Theano cannot be imported.
 
     If PyTensor is installed, the message begins with PyTensor's equivalent.
     """

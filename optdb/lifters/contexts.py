@@ -20,8 +20,8 @@ class Contexts:
     make : callable
         Creates a context from the device registered under a name.
     fill : callable, optional
-        Registers the names in the user's flags. Called before the first lookup, and before the first lookup after each
-        `clear`.
+        Registers the names that the user's flags list. Called before the first lookup, and before the first lookup
+        after each `clear`.
     hint : str
         An example of a setting that names a device, to show in error messages.
     """
@@ -75,7 +75,7 @@ class Contexts:
 
     @contextmanager
     def substituted(self, name: Hashable, context: Any) -> Iterator[None]:
-        """Replace a named context by another object in this thread until the block exits."""
+        """Replace a named context with another object in this thread until the block exits."""
         key = threading.get_ident(), self.resolve(name)
         before = self._substitutes.get(key)
         self._substitutes[key] = context
@@ -146,7 +146,7 @@ class Contexts:
                 self._default = None
 
     def clear(self) -> None:
-        """Remove all names. The next lookup registers the names in the flags again."""
+        """Remove all names. The next lookup again registers the names that the flags list."""
         with self._lock:
             self._specs.clear()
             self._made.clear()

@@ -140,7 +140,7 @@ def devices() -> Iterator[Device]:
 
 
 class NoLifterDatabase(LookupError):
-    """Raised if there is no database for a lifter, or if it is ambiguous."""
+    """Raised if no device has a lifter database, or if several have one."""
 
 
 def keep_database(device: Device, database: Any) -> None:

@@ -1,4 +1,4 @@
-"""Lifters of ops that contain branches or loops, for any device.
+"""Lifters for ops that contain branches or loops, for any device.
 
 An IfElse evaluates its condition on the host and returns one of its branches without a copy. All float and complex
 arrays of a Scan move to the device; counters and indexes stay on the host.
@@ -40,7 +40,7 @@ def ifelse_lifter(device: Device) -> Lifter:
 
 
 def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
-    """Return the lifter of Scan for `device`, which uses the lifters in `database`."""
+    """Return the lifter of Scan for `device`; loop bodies are lifted by the lifters in `database`."""
 
     @op_lifter([control_flow.Scan], supports=_unless_watched)
     def lift_scan(
@@ -114,6 +114,6 @@ def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str) -> None:
-    """Register `device`'s lifters of ops with inner graphs in its database, under `tags`."""
+    """Register `device`'s lifters for ops with inner graphs in its database, under `tags`."""
     register_topo(*tags, db=database, position=1)(ifelse_lifter(device))
     register_topo(*tags, db=database, position=1)(scan_lifter(database, device))

@@ -32,7 +32,7 @@ from optdb.topo.rewriter import TopoRewriter
 
 
 class GraphToGPU(GraphRewriter):
-    """Moves the nodes of a graph that have lifters to a device.
+    """Moves nodes of a graph to a device, if they have lifters.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class GraphToGPU(GraphRewriter):
             return report
 
     def rewrite(self, fgraph: FunctionGraph) -> LiftReport:
-        """Lift a graph, as a part of `apply`.
+        """Lift a graph; called by `apply`.
 
         Parameters
         ----------
@@ -129,13 +129,13 @@ class GraphToGPU(GraphRewriter):
         level : int
             Number of spaces to indent the line by.
         depth : int
-            Ignored: the line has no parts.
+            Ignored, because the output has only one line.
         """
         print(f"{' ' * level}{self.name}", file=stream)
 
 
 def _trace(report: LiftReport) -> None:
-    """Print the nodes that moved, and the nodes that stayed on the host with the reasons."""
+    """Print the nodes that moved, and the nodes that stayed on the host, with reasons."""
     for node in report.nodes:
         # An op such as Elemwise{add,no_inplace} can also be selected by its class.
         names = (node.op, re.split("[{<]", node.op)[0], node.lifter or "")
@@ -148,7 +148,7 @@ def _trace(report: LiftReport) -> None:
 
 
 def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
-    """Return the lifters of a queried database by op class or instance, without its other rewriters."""
+    """Return the lifters in a query's result by op class or instance, without its other rewriters."""
     tracked_by = rewriter.local_optimizers_map
     return {op: [member for member in members if isinstance(member, Lifter)] for op, members in tracked_by.items()}
 
@@ -186,7 +186,7 @@ class LiftBuilder:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Maps old variables to new variables on the same side, if they differ.
+        #: Maps each old variable to the new variable on the same side, if the two differ.
         self._new: dict[Variable, Variable] = {}
         #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}

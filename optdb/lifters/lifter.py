@@ -1,7 +1,7 @@
-"""Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op by device ops.
+"""Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op with device ops.
 
 `GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano; as such,
-it lifts single nodes between transfers, and is slower.
+it lifts single nodes between transfers, which is slower than lifting the whole graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lifter(LocalOptimizer):
     Parameters
     ----------
     ops : sequence of Op classes or Op instances
-        The ops that it lifts. A class does not include its subclasses.
+        The ops that the lifter applies to. A class does not include its subclasses.
     function : callable
         ``function(op, context_name, inputs, outputs)`` returns a device op to apply to
         `inputs`; a variable, or a list of variables, one for each of `outputs`; or None
@@ -62,7 +62,7 @@ class Lifter(LocalOptimizer):
         self.supports = supports
 
     def tracks(self) -> list[Any]:
-        """Return the op classes and instances that it lifts."""
+        """Return the op classes and instances that this lifter applies to."""
         return self._ops
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class Lifter(LocalOptimizer):
         Raises
         ------
         BadLift
-            If the function returned anything else.
+            If the function returned something that cannot replace the outputs.
         """
         declined = None if asked else self.declines(op, context_name, inputs, outputs)
         if declined is not None:
@@ -155,12 +155,12 @@ class Lifter(LocalOptimizer):
 def op_lifter(
     ops: Sequence[type[OpT] | OpT], supports: Predicate[OpT] | None = None
 ) -> Callable[[LiftFunction[OpT]], Lifter]:
-    """Make a lifter of the decorated function.
+    """Make a lifter from the decorated function.
 
     Parameters
     ----------
     ops : sequence of Op classes or Op instances
-        The ops that it lifts.
+        The ops that the lifter applies to.
     supports : callable, optional
         ``supports(op, context_name, inputs, outputs)`` returns False, or the reason as a string,
         to reject a node.

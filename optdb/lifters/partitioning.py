@@ -1,8 +1,8 @@
 """Moves small partitions of a graph between the host and the device if that saves more in transfers than it costs.
 
-A partition is a set of connected nodes on one side that could all run on the other side. It costs one elementwise pass
-for each variable transferred at its boundary. The gain from running a partition on the device is the sum of
-`Device.weight` over its ops.
+A partition is a set of connected nodes, all on the host or all on the device, that could all run on the other side.
+Each variable transferred at the partition's boundary costs one elementwise pass. The gain from running a partition on
+the device is the sum of `Device.weight` over its ops.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.placement import NO_INPUT, PARTITION, Placement, is_constant
 
-#: Larger partitions stay on the device, since the transfers at the boundary are not a measure of a large partition's
-#: cost.
+#: Larger partitions stay on the device, since the transfers at the boundary do not measure a large partition's cost.
 MAX_PARTITION_NODES = 32
 
 

@@ -120,7 +120,7 @@ class Placement:
         return self.context(var) is _HOST
 
     def unwilling(self, node: Apply, context_name: ContextName) -> str | None:
-        """Return why a node cannot run on a context; None if dtypes and predicates allow it."""
+        """Return why a node cannot run in a context; None if dtypes and predicates allow it."""
         candidates = self.candidates(node)
         if not candidates:
             return NO_LIFTER
@@ -207,7 +207,7 @@ class Placement:
         """Return the context in which all users expect a node's outputs; `_HOST` if there is no such context."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
-            return _HOST  # device ops also take sizes and indexes on the host
+            return _HOST  # device ops also take sizes and indexes from the host
         contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
         if source:
             contexts = [context for context in contexts if context is not _HOST]
@@ -223,7 +223,7 @@ class Placement:
 
 
 def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:
-    """Return the lifters by op class or instance, in the given order."""
+    """Return the lifters, grouped by op class or instance, in the given order."""
     by_op: dict[Any, list[Lifter]] = {}
     for lifter in lifters:
         for op in lifter.tracks():

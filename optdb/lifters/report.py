@@ -35,7 +35,7 @@ class NodeReport:
 
 @dataclass(frozen=True, repr=False)
 class LiftReport(ReportTables):
-    """The report of one lift, with all nodes except transfers in topological order."""
+    """The report of one lift; it lists all nodes except transfers, in topological order."""
 
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
@@ -51,7 +51,7 @@ class LiftReport(ReportTables):
         return Counter((node.op, node.lifter) for node in self.nodes if node.lifter is not None)
 
     def by_reason(self) -> Counter[tuple[str, str | None]]:
-        """Count the nodes that stayed on the host by op and reason."""
+        """Count, by op and reason, the nodes that stayed on the host."""
         return Counter((node.op, node.reason) for node in self.nodes if node.lifter is None)
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ def new_table(
     rows: Iterable[Sequence[Any]] = (),
     most: int | None = None,
 ) -> Table:
-    """Return a table of `texts` columns and `numbers` columns; missing cells are empty.
+    """Return a table with a column for each name in `texts` and `numbers`; missing cells are empty.
 
     Rows after the first `most` rows are omitted, and a final row gives their number.
     """

@@ -15,7 +15,7 @@ _counting = threading.local()
 
 @contextmanager
 def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
-    """Create each transfer only once in this thread until the block exits; yield the transferred variables by key."""
+    """Create each transfer only once in this thread until the block exits; yield the transfers' results by key."""
     outer = getattr(_lifting, "made", None)
     _lifting.made = {}
     try:
@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the result of the transfer `key` (variable, destination) in this lift; call `make` if there is none."""
+    """Return the result of the transfer `key` (variable, destination) in this lift; if it is not known, call `make`."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()
@@ -36,7 +36,7 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
 
 @dataclass
 class Traffic:
-    """The number and bytes of transfers in one call, by the name of the transfer op."""
+    """The number and bytes of transfers in one call, grouped by the name of the transfer op."""
 
     transfers: Counter[str] = field(default_factory=Counter)
     nbytes: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Traffic:
 
 @contextmanager
 def count_transfers() -> Iterator[Traffic]:
-    """Count the transfers of this thread until the block exits."""
+    """Count this thread's transfers until the block exits."""
     outer = getattr(_counting, "traffic", None)
     _counting.traffic = Traffic()
     try:

@@ -24,7 +24,7 @@ def may_lie_in(*variables: Variable) -> set[Variable]:
 
 
 def view_root(var: Variable) -> Variable:
-    """Return the base of a variable at the end of any chain of views; the variable itself if it is not a view."""
+    """Return the variable that a chain of views starts from; return a variable that is not a view unchanged."""
     while var.owner is not None:
         slots = (getattr(var.owner.op, "view_map", None) or {}).get(var.index)
         if not slots:
@@ -50,7 +50,8 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 class AliasSets:
     """The sets of variables that may share memory, for the variables of given nodes.
 
-    `overwrites` tells whether a node works in place when it runs; by default, if its op has a ``destroy_map``.
+    `overwrites` tells whether a node works in place when it runs; by default, a node does if its op has a
+    ``destroy_map``.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:

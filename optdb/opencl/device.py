@@ -1,7 +1,7 @@
 """The description of the OpenCL device for the lift, and the database of the device's lifters.
 
-`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts if it includes the tag; if the flag
-``optdb.device`` names a device, every mode lifts.
+`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts graphs if it includes the tag; if the
+flag ``optdb.device`` names a device, every mode does.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays. They are lifted where the device needs the arrays, except `RandomFunction`, for which reports
-#: only give a reason.
+#: Ops that create arrays. They are lifted where the device needs the arrays, except for `RandomFunction`, which reports
+#: list with a reason but which is never lifted.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.
@@ -58,7 +58,7 @@ HEAVY_WEIGHT = 10.0
 
 
 def weight(op: PureOp) -> float:
-    """Return the benefit of computing an op on the device, measured in elementwise passes over an array."""
+    """Return the benefit of running an op on the device, measured in elementwise passes over an array."""
     if is_matrix_work(op):
         return HEAVY_WEIGHT
     if isinstance(op, (*VIEWS, *LINEAR_ALGEBRA)):

@@ -33,7 +33,7 @@ def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str |
 
 
 def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
-    """Return why a context cannot compute a scalar op; None if it can."""
+    """Return why a context cannot run a scalar op; None if it can."""
     scalar_signature = signature(op, dtypes)
     return scalar_signature.reason or unsupported_reason(context_name, scalar_signature.computed)
 
@@ -80,9 +80,9 @@ def lifts(
 def register_counterparts(
     name: str, position: float, host_classes: Sequence[type[OpT]], supports: Predicate[OpT] | None = None
 ) -> Lifter:
-    """Register a lifter, called `name` in reports, for host ops whose counterparts declare everything that it needs.
+    """Register a lifter for host ops whose counterparts declare everything that the lifter needs.
 
-    `position` orders the lifters; for `supports`, see `op_lifter`.
+    Reports call the lifter `name`. `position` orders the lifters; for `supports`, see `op_lifter`.
     """
 
     def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:

@@ -125,7 +125,7 @@ class HostFromOpenCL(TransferOp):
 
 
 class OpenCLToOpenCL(_ToDevice):
-    """Move an array from one device to another through the host; the parameter is that of `OpenCLFromHost`."""
+    """Move an array from one device to another through the host; the parameter is the same as for `OpenCLFromHost`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)

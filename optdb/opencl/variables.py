@@ -1,6 +1,6 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
-If a host op is applied to a device variable, the value is first transferred to the host, until a lifter replaces the
+If a host op is applied to a device variable, the value is first transferred to the host; a lifter can later replace the
 host op with a device op. ``theano.shared(value, target='dev0')`` creates a shared variable on a device.
 """
 
@@ -94,8 +94,8 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
         """Set the value to an array on a device or on the host.
 
-        With `borrow`, an array on the device is used without a copy. A host array is copied into the old value if both
-        have the same shape.
+        With `borrow`, an array on the device is used without a copy. A host array is copied into the current device
+        array if both have the same shape.
         """
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)

@@ -1,4 +1,4 @@
-"""PyTensor's functions on OpenCL devices: importing this registers the modes 'OPENCL' and 'OPENCL_AUTO'.
+"""PyTensor's functions on OpenCL devices: importing this package registers the modes 'OPENCL' and 'OPENCL_AUTO'.
 
 ::
 

@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
 For new input shapes, the first calls alternate between two sides: the device and the default linker. One of these calls
-runs on both sides, and the two results must agree. Every other call runs on one side, and each call advances shared
-variables and random generators exactly once.
+runs on both sides, and the two results must agree. Each of the other calls runs on one side only, and each call
+advances shared variables and random generators exactly once.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ _VERSION = "choice 3"
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
-#: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device is slower by `_CLEAR_RATIO`.
+#: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device takes at least `_CLEAR_RATIO`
+#: times as long.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
 #: The device is chosen if its time is less than this fraction of the default linker's time.
 _WORTHWHILE = 0.95
-#: The maximum number of trials. Later shapes use the default linker, because each trial compiles for the device again.
+#: The maximum number of trials. Later shapes use the default linker, because each trial compiles code for the device.
 _MOST_CHOICES = 8
 #: The largest accepted difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
@@ -175,7 +176,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """Choose the device if its minimum and median are lower, else the default linker, after enough calls."""
+        """After enough calls, choose the device if its minimum and median times are lower, else the default linker."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):
@@ -269,7 +270,7 @@ class ChoosingFunction:
             return SideChoice(DEFAULT, f"the limit of {_MOST_CHOICES} measured shapes is reached")
         try:
             self._context()
-        except Exception as error:  # PyOpenCL, its drivers or the device's name
+        except Exception as error:  # from PyOpenCL, a driver or a wrong device name
             return SideChoice(DEFAULT, f"no device is available: {_summary(error)}")
         found = tuning.load(self._key(shapes))
         return None if found is None else _choice_of(found)

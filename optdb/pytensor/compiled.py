@@ -166,7 +166,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     Returns
     -------
     Future
-        ``wait()`` returns the results. Until then, host arrays in the results have no values.
+        ``wait()`` returns the results. Before ``wait()`` returns, host arrays in the results have no values.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list
 
 @functools.singledispatch
 def batched(core_op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
-    """Trace a blockwise node, dispatched by the class of its core op."""
+    """Trace a blockwise node; this dispatches on the class of its core op."""
     raise OnHost(f"{core_op} is not computed in batches on the device")
 
 

@@ -1,4 +1,4 @@
-"""Formulas of random variables, which compute each element from one uniform random number.
+"""Formulas for random variables; each formula computes an element from one uniform random number.
 
 PyTensor uses the same formulas for the distributions in `FORMULAS`, and rejection sampling for those in
 `OTHER_FORMULAS`.
@@ -94,7 +94,7 @@ _exp, _floor, _log, _log1p, _sqrt, _tan = map(_function, ("Exp", "Floor", "Log",
 class Formula:
     """A distribution's formula, which maps uniform random numbers and parameters to draws."""
 
-    #: Takes a uniform random number for each element and the parameters, and returns the draws, all as terms.
+    #: Takes a uniform random number for each element and the parameters, all as terms; returns the draws as a term.
     draw: Callable[..., Term]
     #: Takes the parameters as arrays, and returns an array that is true where they are valid.
     is_valid: Callable[..., HostArray]
@@ -155,7 +155,7 @@ FORMULAS: dict[Any, Formula] = {
     basic.BernoulliRV: Formula(lambda u, p: ~(p < u), lambda p: (p >= 0) & (p <= 1)),
 }
 
-#: Formulas for distributions that PyTensor draws by rejection. They take random numbers in the open interval (0, 1).
+#: Formulas for distributions that PyTensor samples by rejection. They take random numbers in the open interval (0, 1).
 OTHER_FORMULAS: dict[Any, Formula] = {
     basic.NormalRV: Formula(_normal, _has_scale),
     basic.HalfNormalRV: Formula(lambda u, loc, scale: loc + abs(normal_quantile(u)) * scale, _has_scale),

@@ -159,7 +159,7 @@ class Region:
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
         """Return, for each element of `x`, whether it is selected, and the number of the last index that selects it.
 
-        Return None if the indices are unknown or select few elements, or if several indices of a sum select one
+        Return None if the indices are unknown or select few elements, or if several indices of a sum select the same
         element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]

@@ -1,4 +1,4 @@
-"""The linker of functions that run on a device."""
+"""The linker for functions that run on a device."""
 
 from __future__ import annotations
 

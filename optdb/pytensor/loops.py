@@ -27,7 +27,7 @@ def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: G
 
 #: The maximum number of launches in a loop; recording more would take seconds.
 MOST_LAUNCHES = 20_000
-#: A step with fewer operations takes less time on the host than its launches on a device.
+#: A step with fewer operations than this takes less time on the host than its launches take on a device.
 LEAST_WORK = 100_000
 #: A function that maps the array written by a loop's steps to an output of the loop.
 _Finish = Callable[[Tensor], Tensor]
@@ -140,7 +140,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state whose last value alone is needed: each step reads one of two rows and writes the other row."""
+        """Add a state of which only the last value is needed: each step reads one of two rows and writes the other."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))

@@ -99,7 +99,7 @@ def _transformed(model: Any) -> dict[str, str]:
 
 
 def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the names of each variable's axes; a parameter of the same shape as its variable has the same names."""
+    """Return the names of each variable's axes; a parameter with the same shape as its variable gets the same names."""
     axes = dict(model.named_vars_to_dims)
     for parameter, name in _transformed(model).items():
         if name in axes and shapes.get(name) == shapes[parameter]:

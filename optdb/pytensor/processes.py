@@ -72,7 +72,7 @@ def _replace_stepper(linker_class: type, module: ModuleType) -> None:
 
 
 def _linked_by(linker_class: type, step: Any) -> bool:
-    """Return whether a step method or one of its parts holds a function of a `linker_class`."""
+    """Return whether a step method or one of its parts holds a function that a `linker_class` linked."""
     values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
     return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
 
@@ -106,7 +106,7 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
 
 @functools.cache
 def _fresh(method: str) -> BaseContext:
-    """Return a context for a start method, which raises an error if the script does not allow it."""
+    """Return a context for a start method; the context raises an error if the script does not allow that method."""
     made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
     return made
 

@@ -63,7 +63,7 @@ def _bits_of(generator: Any) -> Any:
 
 
 class _Draws:
-    """The random numbers of a node; raises OnHost if the device cannot continue the generator's stream."""
+    """The random numbers that a node draws; raises OnHost if the device cannot continue the generator's stream."""
 
     def __init__(self, node: Apply, parameters: Sequence[Tensor], trace: GraphTrace) -> None:
         op, rng, size = node.op, node.inputs[0], node.inputs[1]

@@ -37,7 +37,7 @@ _log = logging.getLogger("pytensor.graph.rewriting.basic")
 
 #: Smaller graphs are left to PyTensor's own equilibrium rewriters, which are faster for small graphs.
 LEAST_NODES = 300
-#: If sums and products alternate, `local_greedy_distributor` keeps applying to its own results. After `_DISTRIBUTIONS`
+#: If sums and products alternate, `local_greedy_distributor` keeps rewriting its own results. After `_DISTRIBUTIONS`
 #: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, it visits nodes from inputs to outputs instead.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
@@ -115,7 +115,7 @@ class EnginePass(EquilibriumPass):
         )
 
     def execute(self) -> tuple[Any, ...]:
-        """Rewrite the graph, and return an equilibrium rewriter's profile."""
+        """Rewrite the graph, and return a profile like that of an equilibrium rewriter."""
         result = self.engine.result
         start = perf_counter()
         self.fgraph.attach_feature(self.engine)

@@ -1,8 +1,8 @@
 """Copies PyTensor's shared variables from a device when they are read on the host.
 
-This is installed for devices with their own memory, and before the first asynchronous call. A value is uploaded again
-only if its array object has changed, so an array that may have been modified in place is replaced with a view of
-itself.
+These patches are installed for devices with their own memory, and before the first asynchronous call. A value is
+uploaded again only if its array object has changed, so an array that may have been modified in place is replaced with a
+view of itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _set_value(set_value: Any, self: Container, value: Any) -> None:
 
 
 def _fetching(call: Any) -> Any:
-    """Wrap a function's call to fetch values that the function cannot read on a device, and to mark updated arrays."""
+    """Make a function's call fetch values that the function cannot read on a device, and mark updated arrays."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:

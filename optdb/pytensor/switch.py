@@ -20,7 +20,7 @@ def enable() -> Switch:
     Returns
     -------
     Switch
-        A switch that can be used as a context manager, which restores the previous state.
+        A switch that can be used as a context manager to restore the previous state.
 
     Raises
     ------

@@ -79,7 +79,7 @@ class MemberTable:
         self._aborted.value = max(self._aborted.value, attempt)
 
     def posts(self, number: int) -> Any:
-        """Return the posts of all devices for a round, indexed by rank."""
+        """Return the records that all devices post for a round, indexed by rank."""
         with self._lock:
             if number not in self._posts:
                 self._posts[number] = (_Post * self._count)()
@@ -94,7 +94,7 @@ class Member:
         self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
-        #: Whether C code runs the rounds in the current attempt; equal on all devices.
+        #: Whether C code runs the rounds in the current attempt; the same on all devices.
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
@@ -108,7 +108,7 @@ class Member:
         self.is_native = is_native
 
     def posts(self, number: int) -> Any:
-        """Return the posts of all devices for a round, indexed by rank."""
+        """Return the records that all devices post for a round, indexed by rank."""
         return self._table.posts(number)
 
     @property
@@ -208,7 +208,7 @@ class ExchangeRound:
 
     @property
     def is_native(self) -> bool:
-        """Whether C code runs the round in the current attempt; equal on all devices."""
+        """Whether C code runs the round in the current attempt; the same on all devices."""
         return self._member is not None and self._member.is_native
 
     def run(self) -> None:

@@ -182,7 +182,7 @@ def c_strides(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
 
 
 def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    """Return an uninitialised array; raise MemoryError if it does not fit into the device's memory."""
+    """Return an uninitialized array; raise MemoryError if it does not fit into the device's memory."""
     return _empty(context.queue, shape, dtype)
 
 
@@ -202,7 +202,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
 
 
 def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
-    # Convert to Python's integers, which do not overflow.
+    # Convert to Python integers, which do not overflow.
     return math.prod(map(int, shape)) * np.dtype(dtype).itemsize
 
 
@@ -305,7 +305,7 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory that an array spans; it must not be written, and not be read after the block exits."""
+    """Map the memory that an array spans; it must not be written to, and must not be read after the block exits."""
     if not array.size:
         yield to_host(array)
         return
@@ -353,7 +353,7 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy an array's values into another array; return False if they do not fit or the queues differ."""
+    """Copy an array's values into another array; return False if the values do not fit or the queues differ."""
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
     copy_bytes(target, source)
@@ -361,7 +361,7 @@ def overwrite(target: Array, source: Array) -> bool:
 
 
 def span(array: Any) -> tuple[int, int]:
-    """Return the first byte that an array or a layout spans in its buffer, and the byte after the last one."""
+    """Return the start and the exclusive end of the bytes that an array or a layout spans in its buffer."""
     if not array.size:
         return array.offset, array.offset
     reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape)]

@@ -45,7 +45,7 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs of at most `megabytes`; 0 turns it off. The first saved entry creates the folder."""
+    """A folder of at most `megabytes` of built programs; 0 turns it off. The first saved entry creates the folder."""
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
         self.folder = Path(folder)
@@ -77,7 +77,7 @@ class Binaries:
         return bool(self.limit) and self._path(key).is_file()
 
     def save(self, key: str, binary: bytes) -> None:
-        """Store a binary, and evict others to make room; warn once if that fails."""
+        """Store a binary, and evict other entries to make room; warn once if the folder is not writable."""
         content = _head(key, binary) + binary
         if len(content) > self.limit:
             return

@@ -78,7 +78,7 @@ class _Gaps:
         self._starts: dict[int, int] = {}
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Take `size` bytes from the smallest gap that fits, or at the end; return the start; None beyond the limit."""
+        """Take `size` bytes from the smallest gap that fits or at the end; return the start, None beyond the limit."""
         fitting = [(end - start, start) for start, end in self._ends.items() if end - start >= size]
         start = min(fitting)[1] if fitting else self._starts.get(self.total, self.total)
         if not fitting and limit is not None and start + size > limit:
@@ -196,7 +196,7 @@ Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
 def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Raise MemoryError if a device has too little memory: some drivers accept any allocation and fail later."""
+    """Raise MemoryError if a device has too little memory; some drivers accept any allocation and fail later."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:
         return
@@ -301,7 +301,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a bound command, which is rebound when its operands are; an upload becomes a device copy."""
+        """Return a bound command, which is rebound whenever its operands are; an upload becomes a device copy."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)
@@ -312,7 +312,7 @@ class BufferAssignment:
         return bound
 
     def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
-        """Call `tell` with each new buffer of a `Memory` if it is external."""
+        """Call `tell` with each new buffer of a `Memory`, provided that the `Memory` is external."""
         if memory in self._external:
             self._external[memory].dependants.append(tell)
 

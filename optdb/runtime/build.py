@@ -122,7 +122,7 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
             _DECLARED[context] = True
             return program
     program = _built_quietly(cl.Program(context.cl_context, source), options, name)
-    # Do not try declarations again: later programs would be built twice.
+    # Do not try declarations again, because later programs would then be built twice.
     _DECLARED.setdefault(context, False)
     return program
 

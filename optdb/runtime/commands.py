@@ -139,7 +139,7 @@ class EnqueueKernel(Record):
         return replace(self, args=args)
 
     def bind(self, locate: Locate) -> EnqueueKernel:
-        """Return a launch with its own kernel object, with buffers for `Memory` objects."""
+        """Return a launch with its own kernel object, and with buffers in place of `Memory` objects."""
         args = list(self.args)
         for slot, memory in self.operands():
             args[slot], shift = locate(memory)
@@ -182,7 +182,7 @@ class Transfer(Record):
 
     @property
     def repeated_call(self) -> PreparedCall | None:
-        """The driver call if it is the same in every call; None if there is none."""
+        """The driver call if it is the same in every call, else None."""
         return None if self.is_rebindable else self.call
 
     @property
@@ -220,7 +220,7 @@ class Transfer(Record):
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
     def bind(self: _T, locate: Locate) -> _T:
-        """Return the command with buffers for `Memory` objects."""
+        """Return the command with buffers in place of `Memory` objects."""
         changes: dict[str, Any] = {}
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))

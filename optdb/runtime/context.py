@@ -1,6 +1,6 @@
-"""Contexts: a device, its OpenCL context, its queue, and the dtypes that it supports.
+"""Contexts: a context combines a device, its OpenCL context, its queue, and the dtypes that it supports.
 
-A context has one in-order queue, so its commands need no events to wait for each other.
+A context has one in-order queue, so commands run in order without waiting for events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Context:
         self.device = device or devices.find(spec)
         #: The device's profile, which tests and exports replace before they compile kernels.
         self.profile = profile_of(self.device)
-        #: May be replaced between calls, but compiled functions keep the kernels and batches of earlier options.
+        #: May be replaced between calls, but compiled functions keep the kernels and batches that were made with the
+        #: earlier options.
         self.options = options
         self._pid = os.getpid()
         try:
@@ -69,7 +70,7 @@ class Context:
 
     @functools.cached_property
     def in_caller(self) -> Context | None:
-        """The context for small functions, which runs commands in the calling thread; None if the driver has none.
+        """The context that runs small functions in the calling thread; None if the driver has no device for it.
 
         It has its own memory and queue, but shares `turn` with this context.
         """
@@ -99,7 +100,7 @@ class Context:
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why the device does not support arrays of a dtype; None if it does."""
-        # Converting names is slow, and this function is called for each array in each graph.
+        # Converting a dtype to its name is slow, and this function is called for each array in each graph.
         name = dtype if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype).name
         if name not in DTYPES:
             return f"OpenCL has no type {name}"
@@ -116,10 +117,10 @@ class Context:
 class Turn:
     """Returns the lock that a thread holds while it calls functions on a device.
 
-    A thread acquires it before it sets inputs and releases it after it has read outputs. There is one lock per device,
-    because functions with their own locks could deadlock when they call each other through the host. The lock is
-    reentrant. The lock's methods are written in C, because an interrupt in a Python ``__enter__`` or ``__exit__`` could
-    leave it locked.
+    A thread acquires the lock before it sets inputs, and releases the lock after it has read outputs. There is one lock
+    per device, because functions with their own locks could deadlock when they call each other through the host. The
+    lock is reentrant. The lock's methods are written in C, because an interrupt in a Python ``__enter__`` or
+    ``__exit__`` could leave the lock held.
     """
 
     def __init__(self, context: Context) -> None:
@@ -135,7 +136,7 @@ class Turn:
 
 
 def options_of(queue: cl.CommandQueue) -> ContextOptions:
-    """Return the options of a queue's context; the defaults for other queues."""
+    """Return the options of a queue's context; the defaults for a queue without a context."""
     context = _contexts.get(queue.int_ptr)
     return _USUAL if context is None else context.options
 
@@ -156,7 +157,7 @@ def _check_process(pid: int) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Wait for queued commands at exit: PoCL's threads would crash when LLVM shuts down."""
+    """Wait for queued commands at exit, because PoCL's threads would otherwise crash when LLVM shuts down."""
     for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)
 

@@ -1,4 +1,4 @@
-"""The options of a context, which select implementations with the same results."""
+"""The options of a context, which select among implementations that give the same results."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ Instructions = Literal["ptx", "emulated"]
 class BatchThresholds:
     """Thresholds for turning a list of commands into a batch; see `optdb.runtime.driver_batches`."""
 
-    #: How often a list is enqueued command by command before it becomes a batch.
+    #: How many times a list is enqueued command by command before it becomes a batch.
     times: int = 4
-    #: The minimum number of calls in a batch; for fewer calls, Python is as fast.
+    #: The minimum number of calls in a batch; for fewer calls, a Python loop is as fast.
     calls: int = 8
 
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """Selects among kernels and ways to run them, all with the same results; tests select each for small arrays."""
+    """Selects among kernels, and among ways to run them, that all give the same results.
+
+    Tests select each of them for small arrays.
+    """
 
     #: The instructions for asynchronous copies and tensor cores.
     instructions: Instructions = "ptx"
     #: Which aligned float32 products load four numbers at once on a GPU.
     quad_tiles: Literal["few", "all", "none"] = "few"
-    #: The tile for these products, as fields of `gemm.quad_tiles.QuadTile`; None selects the fastest tile on an H200.
+    #: The tile for products with `quad_tiles`, as fields of `gemm.quad_tiles.QuadTile`; None selects the fastest tile
+    #: on an H200.
     quad_tile: tuple[int, ...] | None = None
     #: Which aligned float32 products copy tiles asynchronously on a GPU with tensor cores.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: Which products below the highest precision pack their matrices first; 'all' includes products on other devices.
+    #: Which products below the highest precision pack their matrices first; 'all' includes products on devices without
+    #: wgmma.
     packed_tiles: Literal["faster", "all"] = "faster"
     #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None selects the fastest tile on an
     #: H100.

@@ -2,8 +2,8 @@
 
 A *source* says where an array's values come from: an argument, a constant, numbers computed from sizes, a lookup table,
 or another source with a new shape. The field `array` of `FromTable` and `Reshaped` is an array while a function is
-traced, and a source in a saved list. The functions in `TABLES` compute int64 arrays of row or class indices, whose
-shapes depend only on the shapes of arguments.
+traced, and a source in a saved command list. The functions in `TABLES` compute int64 arrays of row or class indices,
+whose shapes depend only on the shapes of arguments.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from optdb.runtime.background import unhurried
 
-#: The number for "before all commands".
+#: The number that stands for "before all commands".
 _BEFORE = -1
 #: The maximum number of phases that are searched for spare capacity.
 _LOOKED_AT = 16
@@ -25,12 +25,12 @@ class ByteRange:
 
     buffer: int  #: The handle of the whole buffer.
     start: int
-    stop: int  #: The byte after the last one.
+    stop: int  #: The byte after the range.
     is_written: bool
 
 
 class _LatestNumbers:
-    """For each byte in a buffer, the largest number of a command that writes it and of a command that reads it."""
+    """For each byte in a buffer, the largest number among the commands that write it, and among those that read it."""
 
     def __init__(self) -> None:
         #: The start of each part, in ascending order; all bytes of a part have the same numbers.
@@ -124,7 +124,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number the commands; `next_number` takes the largest number of a dependency, and the command's index."""
+    """Number the commands; `next_number` takes the largest number among the dependencies, and the command's index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

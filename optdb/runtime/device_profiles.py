@@ -44,13 +44,13 @@ class DeviceQuirks:
 
     #: The driver compiles a kernel's body several times, so bodies are moved into functions (`OUTLINED_KERNEL`).
     compiles_body_repeatedly: bool = False
-    #: Launch overhead in seconds, if it exceeds the time of small kernels; plans then merge small launches.
+    #: Launch overhead in seconds, if it exceeds the run time of small kernels; plans then merge small launches.
     launch_s: float = 0.0
     #: Overhead in seconds of a launch on several cores, which must be woken up.
     shared_launch_s: float = 0.0
-    #: Seconds to compile a kernel in a new program; merging launches must save this time.
+    #: Seconds to compile a kernel in a new program; merged launches must save this time over several calls.
     kernel_compile_s: float = 0.0
-    #: Overhead in seconds of a copy between buffers; small copies then share a launch.
+    #: Overhead in seconds of a copy between buffers; unless it is 0, small copies share a launch.
     copy_s: float = 0.0
     #: A buffer has the same address in all kernels, so kernels may receive the address as a number.
     keeps_addresses: bool = False
@@ -72,9 +72,10 @@ class DeviceQuirks:
     is_memory_checker: bool = False
     #: The driver reloads a large library once all contexts have been released, so a trial's context is kept.
     drops_library_with_contexts: bool = False
-    #: The driver aborts the process if the program ld is not on the PATH, so the device is then not tried.
+    #: The driver aborts the process if the program ld is not on the PATH; in that case, the device is not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process if the disk that holds its cache folder is full, so the device is then not tried.
+    #: The driver ends the process if the disk that holds its cache folder is full; in that case, the device is not
+    #: tried.
     aborts_on_full_disk: bool = False
 
 
@@ -211,7 +212,7 @@ class DeviceProfile:
     driver: Driver
     device_type: str  #: The device's type, one of `DEVICE_TYPES`.
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
-    is_processor: bool  #: Whether kernels run in this process, so that a fault in a kernel ends it.
+    is_processor: bool  #: Whether kernels run in this process, so that a fault in a kernel ends the process.
     compute_units: int  #: Number of compute units over which work is divided.
     #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If all units
     #: together can start as many items as an array has elements, one element per item is fastest.
@@ -220,8 +221,8 @@ class DeviceProfile:
     max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.
     local_memory_bytes: int  #: Local memory per group.
     global_memory_bytes: int
-    max_allocation_bytes: int  #: Size of the largest buffer.
-    max_parameter_bytes: int  #: Total size of a kernel's arguments.
+    max_allocation_bytes: int  #: Maximum size of a buffer.
+    max_parameter_bytes: int  #: Maximum total size of a kernel's arguments.
     base_alignment_bytes: int  #: Alignment of buffers.
     float_vector_width: int  #: Number of float32 values in a vector register; 1 if there are no vector registers.
     float64: bool  #: Whether the device computes in float64.
@@ -288,13 +289,13 @@ class DeviceProfile:
 
     @property
     def has_tensor_cores(self) -> bool:
-        """Whether PTX can multiply TF32 numbers on tensor cores, which NVIDIA GPUs support since Ampere."""
+        """Whether PTX can multiply TF32 numbers on tensor cores, which all NVIDIA GPUs since Ampere support."""
         capability = self.compute_capability
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
     @property
     def has_warpgroup_products(self) -> bool:
-        """Whether kernels may use wgmma in PTX: on NVIDIA's Hopper GPUs, with drivers from version 580 on."""
+        """Whether kernels may use wgmma in PTX, which requires an NVIDIA Hopper GPU and driver version 580 or later."""
         return self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
 
     @property
@@ -310,7 +311,7 @@ class DeviceProfile:
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile for another kind of device; raise ValueError for an unknown kind.
 
-        The number of compute units is unchanged unless given.
+        The number of compute units stays the same unless `compute_units` is given.
         """
         if device_kind not in DEVICE_KINDS:
             raise ValueError(f"a device kind is {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
@@ -318,7 +319,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return the profile for files: like `as_kind`, but without functions that some drivers lack or get wrong."""
+        """Return `as_kind`'s profile for exported files, without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

@@ -1,4 +1,4 @@
-"""Finds working devices: a trial kernel was built and run on each. Devices that are likely faster are tried first.
+"""Finds working devices, on which a trial kernel was built and run. Devices that are likely faster are tried first.
 
 A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
 platform, ``gpu`` the best device of this kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: The environment variable for PoCL's cache folder, which PoCL reads once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The environment variable that names PoCL's drivers, read once. The usual driver wakes threads for each launch; the
-#: second driver runs commands in the calling thread.
+#: The environment variable that names PoCL's drivers, which PoCL reads once. The usual driver wakes threads for each
+#: launch; the second driver runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
 #: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
@@ -50,7 +50,7 @@ _LEAST_FREE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class _Loan:
-    """A temporary folder for PoCL, and the reason why its own folder is unusable."""
+    """A temporary folder for PoCL, and the reason why PoCL's own folder is unusable."""
 
     own: Path
     error: OSError
@@ -132,7 +132,7 @@ _NO_PLATFORM = (
 
 
 class SlowDeviceWarning(RuntimeWarning):
-    """Warns that the only working device is a memory checker, hundreds of times slower than other devices."""
+    """Warns that the only working device is a memory checker, which is hundreds of times slower than other devices."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class DeviceInfo:
 
 
 class DeviceList(HtmlTables, list[DeviceInfo]):
-    """A list of devices, which is shown as the table that ``python -m optdb devices`` prints."""
+    """A list of devices that is displayed as the table that ``python -m optdb devices`` prints."""
 
     def render(self) -> Group:
         """Return the devices as a table.
@@ -195,7 +195,7 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
 
 
 def driver_cure(rows: Sequence[DeviceInfo]) -> str:
-    """Return how to get a device that works: the known fix for a device, or installing another driver."""
+    """Return how to get a device that works: apply the known fix for a device, or install another driver."""
     return next((row.cure for row in rows if row.cure is not None), INSTALL_DRIVER)
 
 
@@ -228,7 +228,7 @@ def _tried(spec: str, device: cl.Device) -> DeviceInfo:
 
 
 def find(spec: str) -> cl.Device:
-    """Return the device that a spec selects (see this module); raise DeviceError if no such device works."""
+    """Return the device that a spec selects (see the module's docstring); raise DeviceError if no such device works."""
     if not isinstance(spec, str):
         raise DeviceError(
             f"{spec!r}: a device is named by a string.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
@@ -323,7 +323,7 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
             f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts.\n"
             f"The cure: divide it into at most {units} parts, as in [1/{units}]"
         )
-    # PyOpenCL's type hint lacks the values of properties.
+    # PyOpenCL's type hint does not allow the values of properties.
     properties = cast("list[cl.device_partition_property]", [cl.device_partition_property.EQUALLY, units // parts])
     try:
         return device.create_sub_devices(properties)[part - 1]
@@ -360,12 +360,12 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
     lend_folder()
     try:
         platforms = cl.get_platforms()
-    except cl.LogicError:  # the loader's report that there is no platform
+    except cl.LogicError:  # the loader reports that there is no platform
         return
     for p, platform in enumerate(platforms):
         try:
             devices = platform.get_devices()
-        except cl.Error:  # a driver without its hardware
+        except cl.Error:  # a driver whose hardware is missing
             continue
         others = [device for device in devices if not profile_of(device).runs_in_caller]
         for d, device in enumerate(others or devices):
@@ -378,12 +378,12 @@ def request_in_caller() -> None:
 
 
 def in_caller(device: cl.Device) -> cl.Device | None:
-    """Return the same driver's device that runs commands in the calling thread; None if there is none.
+    """Return the device of the same platform that runs commands in the calling thread; None if there is none.
 
-    It uses one core, and a launch need not wake and wait for other threads. It is not in any list of devices.
+    It uses one core, and a launch need not wake other threads or wait for them. It is not in any list of devices.
     """
     devices = device.platform.get_devices()
-    if device not in devices or profile_of(device).runs_in_caller:  # the list does not contain parts of devices
+    if device not in devices or profile_of(device).runs_in_caller:  # the list does not contain sub-devices
         return None
     found = next((each for each in devices if profile_of(each).runs_in_caller), None)
     return found if found is None or unsupported_reason(found) is None else None
@@ -414,7 +414,7 @@ def _environment_fault(quirks: DeviceQuirks) -> DeviceFault | None:
     return unusable_folder() if quirks.aborts_on_full_disk else None
 
 
-#: The contexts of trials, kept for drivers that unload a library with the last context.
+#: The contexts of trials, kept for drivers that unload a library when the last context is released.
 _kept_contexts: list[cl.Context] = []
 
 

@@ -1,9 +1,9 @@
 """Calls to the OpenCL library without events, and batches of such calls that C code makes without the GIL.
 
 PyOpenCL creates an event for each command and converts the command's arguments each time. A bound command instead
-prepares its call once: a library function with converted arguments. The call returns OpenCL's status. If the status is
-not 0, PyOpenCL enqueues the command again. A prepared call contains handles, but does not keep their objects alive.
-If a driver's queue is full, a call blocks; with the GIL, no other thread could feed another device. The first process
+prepares one call: a library function with converted arguments. The call returns OpenCL's status. If the status is not
+0, PyOpenCL enqueues the command again. A prepared call contains handles, but does not keep their objects alive. If a
+driver's queue is full, a call blocks; if it held the GIL, no other thread could feed another device. The first process
 compiles the C code into the user's cache, which takes a tenth of a second.
 """
 
@@ -97,7 +97,7 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare a non-blocking copy to a host array; it waits for the event whose handle is at address `after`.
+        """Prepare a non-blocking copy to a host array; the copy waits for the event whose handle is at address `after`.
 
         The call writes its event's handle to the address `event`; the owner of that memory releases the event.
         """
@@ -145,7 +145,7 @@ def _handle(value: Any) -> ctypes.c_void_p:
 
 
 _SOURCE = Path(__file__).with_suffix(".c")
-#: The compiler options; without contraction, C and Python compute the same bits.
+#: The compiler options; without floating-point contraction, C and Python compute the same bits.
 _OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
 _COMPILER_TIMEOUT_S = 10.0
 #: The functions that a record can call, in the order of ``enum kind`` in the C code.
@@ -174,7 +174,7 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """A sequence of work: C code makes the prepared calls, and Python does the rest.
+    """A sequence of work, in which C code makes the prepared calls, and Python does the rest.
 
     The batch keeps the `calls` alive, but not the objects whose handles they contain. Each call has a fallback in
     Python, which runs if the call fails or is None.
@@ -298,5 +298,5 @@ def _build(compiler: str, path: Path) -> ctypes.CDLL:
             replace_file(path, made.read_bytes())
         except OSError as error:
             warn_unwritable("the compiled loop", path.parent, error, "compiles it again")
-            return _loaded(made)  # it stays mapped when its file is removed
+            return _loaded(made)  # the library stays mapped when its file is removed
         return _loaded(path)

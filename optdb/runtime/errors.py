@@ -1,4 +1,4 @@
-"""Errors about devices, exported files and calls of their functions."""
+"""Errors for devices, for exported files, and for calls to the functions in those files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DeviceFault(NamedTuple):
 
 
 class ForkedContext(RuntimeError):
-    """Raised if a process uses OpenCL after its parent used it before the fork."""
+    """Raised if a process uses OpenCL although its parent had used it before the fork."""
 
 
 class FileError(ValueError):

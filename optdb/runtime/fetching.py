@@ -1,6 +1,6 @@
 """Non-blocking copies to the host: commands for plans, and a host vector for repeated reads.
 
-A prepared call stores its event's handle in an `EventHandle`, from which waiting takes ownership.
+A prepared call stores its event's handle in an `EventHandle`; waiting takes ownership of the event.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EnqueueFetch(Transfer):
 
 @dataclass(eq=False, slots=True)
 class StartQueue(Transfer):
-    """A flush: the device starts the commands in its queue."""
+    """A flush, which makes the device start the commands in its queue."""
 
     kind: ClassVar[str] = "flush"
     _fields: ClassVar = ()

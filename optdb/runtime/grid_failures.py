@@ -14,7 +14,8 @@ from optdb.runtime.library import cl
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: Maps the handle of each context with persistent launches to its words, which keep the context alive.
+#: Maps the handle of each context with persistent launches to a buffer with its counters and failure flag, which keeps
+#: the context alive.
 _words: dict[int, cl.Buffer] = {}
 
 
@@ -29,14 +30,14 @@ def grid_words(context: cl.Context) -> cl.Buffer:
 
 
 def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
-    """Return the words of a queue's context; None if the context has had no persistent launches."""
+    """Return the counters and failure flag of a queue's context; None if it has had no persistent launches."""
     return _words.get(queue.context.int_ptr) if _words else None
 
 
 def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None) -> None:
     """Raise DeviceError if a persistent launch in a queue failed.
 
-    The words are read in another queue, `reader`, which does not wait for later commands in `queue`.
+    The failure flag is read in another queue, `reader`, which does not wait for later commands in `queue`.
     """
     words = known_words(queue)
     if words is not None:
@@ -44,7 +45,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def forget_words(queue: cl.CommandQueue) -> None:
-    """Wait for a context's queue when the context ends, and drop the context's words unless a launch failed."""
+    """Wait for a context's queue when the context ends, and drop the context's counters unless a launch failed."""
     words = known_words(queue)
     if words is not None and not _read(queue, words)[-1]:
         del _words[queue.context.int_ptr]
@@ -57,7 +58,7 @@ def _read(queue: cl.CommandQueue, words: cl.Buffer) -> HostArray:
 
 
 def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
-    """Raise DeviceError if the words of a queue's context report a failed launch."""
+    """Raise DeviceError if `values`, the counters and failure flag of a queue's context, report a failed launch."""
     if not values[-1]:
         return
     cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)

@@ -16,7 +16,7 @@ from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
 _BYTE = np.dtype("uint8")
-#: For fewer bytes, copying is cheaper than wrapping.
+#: The minimum size in bytes for which wrapping an array is cheaper than copying it.
 MIN_ZERO_COPY_BYTES = 1 << 16
 
 
@@ -42,7 +42,7 @@ def wrap_host_array(context: Context, value: HostArray, writes: bool = False) ->
 
 
 def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
-    """Wait for the device's queue, and make its writes to a buffer visible to the host."""
+    """Wait for the device's queue, and make the device's writes to a buffer visible to the host."""
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # mapping would take longer than waiting
         queue.finish()

@@ -1,4 +1,4 @@
-"""Imports PyOpenCL; without it, raises an error that says how to install it.
+"""Imports PyOpenCL; if it is not installed, raises an error that says how to install it.
 
 Also checks that the process was not forked from a process that used OpenCL: a driver's threads do not survive a fork.
 """
@@ -47,7 +47,7 @@ def _generate_invokers() -> None:
     The database fails if it is damaged or the disk is full, and blocks if another process has locked it.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
-    cl._PYOPENCL_NO_CACHE = True  # like the environment variable, this keeps the module from opening a database
+    cl._PYOPENCL_NO_CACHE = True  # like PyOpenCL's environment variable, this keeps the module from opening a database
     try:
         from pyopencl import invoker
     finally:

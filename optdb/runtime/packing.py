@@ -1,4 +1,4 @@
-"""Arrays of one dtype packed into one buffer, for a single transfer, and staging buffers."""
+"""Arrays of one dtype that are packed into one buffer for a single transfer, and staging buffers."""
 
 from __future__ import annotations
 
@@ -210,14 +210,14 @@ class StagingBuffer:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue = side_queue(context)
-        #: The device arrays, which have one shape and dtype; the first array is used next.
+        #: The device arrays, which all have the same shape and dtype; the first array is used next.
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
         The caller may change the array when this method returns. The staging buffer holds two arrays, so the device
-        must have finished with the array before the previous one.
+        must have finished using the array before the previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

@@ -22,17 +22,18 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The sizes in bytes of arrays that benefit: smaller arrays take almost no time, and larger ones are rare.
+#: The sizes in bytes of arrays that benefit from pinned memory: smaller arrays take almost no time, and larger ones are
+#: rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The sizes in bytes of arrays that benefit from an asynchronous copy.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size that are in use;
-#: at this number, the host waits for a free block. Allocating a block takes several milliseconds.
+#: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size in use; if all
+#: are in use, the host waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
-#: The number of processors per copying thread, since other threads feed other devices.
+#: There is one copying thread for this number of processors, since other threads feed other devices.
 _PROCESSORS_PER_THREAD = 4
 
 
@@ -67,7 +68,7 @@ class _Copiers:
             for copy in copies:
                 copy.result()
         finally:
-            wait(copies)  # after an interrupt, the caller may reuse the target
+            wait(copies)  # after an interrupt, the caller may reuse the target, so no thread may still write to it
 
 
 class PinnedMemory:

@@ -2,7 +2,7 @@
 
 A :class:`Recorder` enqueues commands and records them in *segments*, one for each step of the function, with a `Memory`
 for each buffer. A :class:`Tracer` only records them: arrays have no memory, axis lengths may be symbolic, and uploads
-may have unknown values. Tracing fails at an operation that needs values.
+may have unknown values. Tracing fails at an operation that needs the values of arrays.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Code:
 
 
 class Untraceable(RuntimeError):
-    """Raised for an operation that cannot be traced; the message names the operation and a solution."""
+    """Raised for an operation that cannot be traced; the message names the operation and suggests a solution."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Trace:
     states: dict[Memory, int] = field(default_factory=dict)
     #: Maps each `Memory` that never changes to its values.
     constants: dict[Memory, HostArray] = field(default_factory=dict)
-    #: The commands; numbers may be symbolic, and uploads deferred.
+    #: The commands, whose numbers may be symbolic and whose uploads may be deferred.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
     #: The dtypes that kernels use and that some devices do not support.

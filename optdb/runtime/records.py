@@ -81,7 +81,8 @@ class Invalid(Exception):
 class Where:
     """The state that parsers share: the archive, and the fields parsed so far.
 
-    Parsers do not track positions, because most values are valid: an `Invalid` error collects its position.
+    Parsers do not track positions, because most values are valid: an `Invalid` error collects its position as it
+    propagates.
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -95,8 +96,8 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: The results of `repeated` parsers by serialized value; replaced by a new dict wherever references have a
-        #: different meaning.
+        #: Maps serialized values to the results of `repeated` parsers; replaced by a new dict wherever references have
+        #: a different meaning.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
@@ -105,7 +106,7 @@ class Where:
         return Where(self.archive, self.records, (*self._keys, key))
 
     def before(self, name: str) -> Any:
-        """Return the innermost field with a name; it must exist, and may be partly parsed."""
+        """Return the innermost field with the given name; the field must exist, but may be only partly parsed."""
         for parsed in reversed(self.records):
             if name in parsed:
                 return parsed[name]

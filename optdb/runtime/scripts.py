@@ -106,7 +106,7 @@ class ScriptedCopy:
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Use an event created by PyOpenCL."""
+        """Replace the call's event by an event that PyOpenCL created."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
@@ -234,7 +234,7 @@ class Script:
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree, and wait at most `timeout` seconds for the others; if that fails, `refused` raises an error."""
+        """Agree, and wait at most `timeout` seconds for the others; unless all agree, `refused` raises an error."""
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
@@ -266,7 +266,7 @@ class Script:
             self._calls, self._fallbacks = [], []
 
 
-#: An object that makes calls, either later in a script or immediately.
+#: An object that makes calls, either immediately or later in a script.
 Calls = Immediate | Script
 
 

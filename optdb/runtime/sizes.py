@@ -2,7 +2,7 @@
 
 While a function is traced, each axis length of its inputs is a :class:`SymInt`: a value in the example call, and an
 expression for other calls. A comparison returns its result in the example call and records a *guard*: the trace is
-valid only for calls with the same result.
+valid only for calls in which the comparison has this result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ShapeEnv:
         self.entries: list[Entry] = []
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: Maps the number of each size for which the guards allow only one value to that value.
+        #: For each size that the guards restrict to one value, maps the size's number to that value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
@@ -111,7 +111,8 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Differs from the hash of the value, so that caches keyed by plain shapes do not match.
+        # Differs from the hash of the value, so that symbolic sizes do not match entries in caches keyed by plain
+        # shapes.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -142,7 +143,7 @@ class SymIntVector(tuple[Any, ...]):
 
     @classmethod
     def of(cls, values: Iterable[Any], dtype: str) -> SymIntVector:
-        """Return a vector of values with a dtype."""
+        """Return a vector of values that have the given dtype."""
         result = cls(values)
         result.dtype = np.dtype(dtype)
         return result
@@ -178,7 +179,7 @@ def specialize(x: Any) -> Any:
 
 
 def resolve(x: Any) -> Any:
-    """Return a size as a plain number if the guards allow only one value."""
+    """Return a size as a plain number if the guards restrict it to one value."""
     return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 

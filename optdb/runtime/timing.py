@@ -74,7 +74,7 @@ class Timer:
         """Enqueue a command on a profiling queue and keep its event."""
         if isinstance(command, AllocateBuffer):
             return
-        if isinstance(command, HostCall):  # it does not use the profiling queues
+        if isinstance(command, HostCall):  # a host call does not use the profiling queues
             self.finish()
             self._beside = True
             return
@@ -141,7 +141,7 @@ class CommandRange:
         return Times(first.queued, first.submit, min(first.end, last.end), last.end)
 
     def _mark(self) -> Any:
-        """Enqueue a marker in the profiling queue that waits for a marker in the context's queue."""
+        """Enqueue, in the profiling queue, a marker that waits for a marker in the context's queue."""
         return cl.enqueue_marker(self._clock, wait_for=[cl.enqueue_marker(self._queue)])
 
 
@@ -152,8 +152,8 @@ TIMED_CALLS = 5
 class StepTrial:
     """Times several implementations (`ways`) of a step on successive calls, one after the other.
 
-    A timed call starts and ends with an idle device. Calls that raise do not count, nor does the first call of the
-    second and later implementations, which launches their kernels for the first time.
+    A timed call starts and ends with an idle device. Calls that raise do not count. For each implementation after the
+    first, the first call does not count either, because it is the first to launch the implementation's kernels.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
@@ -199,7 +199,7 @@ STRIDE_S = 0.1
 
 
 class RunAhead:
-    """Lets the host run at most two *strides* of steps ahead of a queue, because an interrupt waits for all commands.
+    """Lets the host run at most two *strides* of steps ahead of a queue, since an interrupt waits for queued commands.
 
     A stride grows until it takes a tenth of a second, so that the overhead of markers is negligible.
     """
@@ -212,7 +212,7 @@ class RunAhead:
         self._marked_at = time.perf_counter()
 
     def after_step(self) -> None:
-        """Count a step whose commands are enqueued; at the end of a stride, wait for the previous stride."""
+        """Count a step whose commands have been enqueued; at the end of a stride, wait for the previous stride."""
         self._steps += 1
         if self._steps < self._stride:
             return

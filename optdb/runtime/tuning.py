@@ -1,7 +1,7 @@
 """Stores tuning results on disk.
 
 A finding is a small JSON dict. Its key contains the device, the driver, the tuned operation and dtype, and the tuner's
-version. Unreadable files, and files with another key, are ignored.
+version. Unreadable files, and files with a different key, are ignored.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ def forget(key: dict[str, Any]) -> None:
 
 
 def path_of(key: dict[str, Any]) -> Path:
-    """Return the path of a key's file in the folder of built programs."""
+    """Return the path of a key's file in the folder for built programs."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     return binaries.current().folder / f"tuning-{digest}.json"

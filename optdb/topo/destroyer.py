@@ -37,7 +37,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     root_destroyer : dict
         Maps each root variable, which is the end of a chain of views, to the node that overwrites it.
     view_i, view_o : dict
-        Map each view to its variable, and each variable to its views.
+        Map each view to the variable that it views, and each variable to its views.
 
     Notes
     -----

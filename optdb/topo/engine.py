@@ -198,7 +198,7 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue each node whose rules may now give a different answer than at the node's last visit."""
+        """Queue each node whose rules may give a different answer now than when the node was last visited."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
@@ -236,9 +236,9 @@ class Engine:
     def fold_all(self) -> None:
         """Fold every constant part of the graph before any rule sees it.
 
-        A rule could decompose a constant expression whose value is nan or would enable another rule. A broadcast of a
-        constant that only non-constant nodes use is not folded before its own visit, because some rules do not match
-        the folded copy.
+        Otherwise, a rule could decompose a constant expression whose value is nan or would enable another rule. If only
+        non-constant nodes use a broadcast of a constant, the broadcast is not folded before its own visit, because some
+        rules do not match the folded copy.
         """
         fold = self._fold
         if fold is None:
@@ -366,7 +366,7 @@ class Engine:
         return True
 
     def _apply(self, rule: Rule, node: Apply, replacements: Any) -> bool:
-        """Put the replacements of `rule` into the graph; return whether that changed it."""
+        """Put the replacements of `rule` into the graph; return whether the graph changed."""
         try:
             pairs, remove = replacement_pairs(self.fgraph, rule.rewriter, node, replacements)
         except BadReplacement as error:

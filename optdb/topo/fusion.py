@@ -20,7 +20,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 #: The maximum number of groups that recompute a cheap node, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
 MAX_RECOMPUTED_PER_GROUP = 8
-#: In a group with a single element, any op is cheaper than a separate node.
+#: The limit for a group that computes a single element, where recomputing any op is cheaper than a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -77,7 +77,7 @@ class Spent:
             self.callbacks = fgraph.execute_callbacks_times.copy()
 
     def since(self) -> tuple[float, float, dict[Any, float]]:
-        """Return the seconds of validation, of all callbacks, and of each feature's callbacks."""
+        """Return the seconds spent in validation, in all callbacks, and in each feature's callbacks."""
         fgraph = self.fgraph
         if not fgraph.profile:
             return 0, 0, {}

@@ -1,8 +1,8 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
 Theano's GemmOptimizer restarts after each inserted Gemm, which takes quadratic time for the gradient of a recurrent
-net's weights. This pass forms the same pairs as Theano: the first two terms that have the same type and include a
-product, then the next two. Each Gemm becomes a new term. A product with other users ends the search.
+net's weights. This pass forms the same pairs as Theano: the first two terms of the same type, at least one of which is
+a product, then the next two. Each Gemm becomes a new term. A product that is also used outside the sum ends the search.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WholeSumGemm(host.GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products in reverse order; count outcomes, and return the seconds spent finding Gemms."""
+    """Replace sums of products in reverse order; count the outcomes, and return the seconds spent finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -157,7 +157,7 @@ class _Pairing:
         return queue[0] if queue else None
 
     def _take(self, i: int, j: int) -> bool:
-        """Combine two terms into a Gemm; return False if the product has other users."""
+        """Combine two terms into a Gemm; return False if the product is also used outside the sum."""
         addend, product = self._terms[i], self._terms[j]
         assert addend is not None and product is not None, "the partner must be a remaining term"
         if product[1] not in self._products:

@@ -18,7 +18,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: In graphs with more nodes, Theano skips scalars, because overwriting them gains nothing.
+#: In graphs with more nodes than this, Theano skips scalars, because overwriting them gains nothing.
 _BIG = 500
 
 
@@ -61,7 +61,7 @@ class _InplacePass:
         }
 
     def visit(self, node: Apply) -> None:
-        """For each output of `node` that overwrites no input yet, find one to overwrite."""
+        """For each output of `node` that overwrites no input yet, find an input for it to overwrite."""
         op: Any = node.op  # the host's Elemwise, or a device's op with a pattern
         pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
@@ -95,7 +95,7 @@ class _InplacePass:
         return [self.fgraph.inputs[mapping[i]] for i in updated if i in mapping]
 
     def _rank(self, var: Variable, updated: list[Variable]) -> int:
-        """Rank an input to overwrite: the updated variable first, then results that have overwritten it."""
+        """Rank inputs to overwrite: the updated variable first, then results that have overwritten that variable."""
         if var in updated:
             return 0
         destroyers = [self.handler.root_destroyer.get(root) for root in updated]
@@ -112,7 +112,7 @@ class _InplacePass:
         pairs = list(zip(node.outputs, new, strict=True))
         try:
             self.fgraph.replace_all_validate(pairs, reason="inplace_elemwise_optimizer")
-        except (ValueError, InconsistencyError):  # another feature may know more than the handler
+        except (ValueError, InconsistencyError):  # another feature may refuse what the handler allows
             self.profile["nb_inconsistent"] += 1
             return None
         self.profile["ndim"][new[0].type.ndim] += 1

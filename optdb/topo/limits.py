@@ -29,7 +29,7 @@ class LimitExceeded(Exception):
 
 
 class GrowthLimits:
-    """The limits of one run that starts from a graph of `nodes`."""
+    """The limits of one run that starts from a graph with the given nodes."""
 
     def __init__(self, nodes: Iterable[Apply], max_use_ratio: float) -> None:
         self._original = set(nodes)

@@ -14,9 +14,10 @@ from typing import Any
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.topo.rules import Rule
 
-#: A rewriter may need a second visit to a node whose neighbours changed.
+#: The number of repetitions after which a loop is stopped; a rewriter may need a second visit to a node whose
+#: neighbours changed.
 PATIENCE = 3
-#: The first generation that is numbered: only a loop regularly gets this far.
+#: The first generation that is numbered: only loops regularly get this far.
 FIRST_NUMBERED = 4
 _DEPTH = 64
 
@@ -42,8 +43,8 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        If a loop has run too often, stop applying the rule that `rule` keeps undoing to nodes like these, and return
-        that rule.
+        If a loop has run too often, stop the rule that `rule` keeps undoing from being applied to nodes like these, and
+        return that rule.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1

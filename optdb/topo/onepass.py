@@ -86,7 +86,7 @@ class OnePass(TopoOptimizer):
         return changed
 
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the tracked nodes in any order; none if the rewriter's guard rejects all of them."""
+        """Return the tracked nodes in any order; return none if the rewriter's guard rejects all of them."""
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():
             if cls in self._ops or issubclass(cls, self._classes):
@@ -124,6 +124,6 @@ def _is_constant(node: Apply) -> bool:
 
 
 def is_idle(rewriter: Any, fgraph: FunctionGraph) -> bool:
-    """Return whether a graph rewriter has an `is_idle` method that returns True for `fgraph`."""
+    """Return whether a graph rewriter is known to leave `fgraph` unchanged."""
     tell = getattr(rewriter, "is_idle", None)
     return tell(fgraph) if tell is not None else is_scan_pass(rewriter) and not has_scan(fgraph)

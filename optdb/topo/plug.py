@@ -181,7 +181,8 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Excluded phases: a device has its own versions after the lift, and Theano's check of convolutions rejects float16.
+#: Phases that are excluded for devices: a device has its own versions of them after the lift, and Theano's check of
+#: convolutions rejects float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

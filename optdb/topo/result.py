@@ -160,7 +160,7 @@ _listeners = _Listeners()
 
 @contextmanager
 def collect() -> Iterator[list[TopoResult]]:
-    """Collect the results of every engine run of this thread, in order.
+    """Collect the results of every engine run in this thread, in order.
 
     Examples
     --------
@@ -179,6 +179,6 @@ def collect() -> Iterator[list[TopoResult]]:
 
 
 def announce(result: TopoResult) -> None:
-    """Append `result` to the list of each active :func:`collect` of this thread."""
+    """Append `result` to the list of each active :func:`collect` in this thread."""
     for results in _listeners.lists:
         results.append(result)

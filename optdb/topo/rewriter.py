@@ -114,7 +114,7 @@ class TopoRewriter(EquilibriumOptimizer):
         )
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Attach the features that the members need, the merge index first."""
+        """Attach the features that the members need, starting with the merge index."""
         merges = any(isinstance(r, MergeOptimizer) for r in self.cleanup_optimizers)
         if merges and not hasattr(fgraph, "merge_feature"):
             fgraph.attach_feature(MergeIndex())
@@ -127,7 +127,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
     @staticmethod
     def print_profile(stream: TextIO, prof: tuple[Any, ...], level: int = 0) -> None:
-        """Print the profile that `apply` returned, the engine's statistics last."""
+        """Print the profile that `apply` returned, with the engine's statistics last."""
         *stock, result = prof
         EquilibriumOptimizer.print_profile(stream, tuple(stock), level)
         print(" " * (4 * level), f"  engine: {result}", file=stream)
@@ -144,7 +144,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
 
 def _op_names(node: Apply | None) -> tuple[str, ...]:
-    """Return the names by which the flag optdb.trace selects a node: its op's text and class, and its scalar op's."""
+    """Return the names by which optdb.trace selects a node: the text and class of its op and of its scalar op."""
     if node is None:
         return ()
     op = node.op

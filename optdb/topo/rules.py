@@ -79,7 +79,7 @@ class RuleTable:
     def _fill(self, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> None:
         self._untracked = untracked
         self._tracked = tracked
-        # Rules are created on demand, since a small graph needs few of several hundred rewriters.
+        # Rules are created on demand, since a small graph needs only a few of the several hundred rewriters.
         self._rule_of: dict[int, Rule] = {}
         self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
         # The entry keeps the op alive, so that its id is not reused.
@@ -106,7 +106,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops or None."""
+        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops, or with None."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -20,7 +20,8 @@ from optdb.topo.db import ENGINE_TAG
 
 #: Narrower sums are not reused, because the gain would not justify a different rounding.
 MIN_SHARED_TERMS = 3
-#: The widest candidate with the same last term nearly always matches.
+#: The maximum number of candidates that are compared: the widest candidate with the same last term nearly always
+#: matches.
 MAX_COMPARISONS = 32
 
 Term = tuple[Variable, bool]
@@ -58,7 +59,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out`."""
+    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out` if the sum is not replaced."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -98,7 +99,7 @@ class _Operation:
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
-        """Return whether a node is of this operation and has the same dtype as all its inputs."""
+        """Return whether a node applies this operation and has the same dtype as all its inputs."""
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
         dtype = node.outputs[0].type.dtype

@@ -1,4 +1,4 @@
-"""Replaces the members of Theano's queried optimizers by the engine's rewriters.
+"""Replaces the members of Theano's queried optimizers with the engine's rewriters.
 
 :func:`translate` takes the result of a query, which includes rewriters registered late.
 """

@@ -1,7 +1,7 @@
 """Sizes of convolutions: padding, outputs, and the inputs that each tap reads.
 
-There are always three axes: a two-dimensional convolution gets a leading axis of length 1. Output ``o`` reads element
-``o * step + t * dilation - low`` of the image at tap ``t``.
+There are always three axes: a two-dimensional convolution gets a leading axis of length 1. At tap ``t``, output ``o``
+reads element ``o * step + t * dilation - low`` of the image.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image; if it is one element too long, the output is empty."""
+        """Whether the filter fits into the padded image, or is one element too long, which makes the output empty."""
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
     @property
     def _last(self) -> int:
-        """The last position of the filter in the padded image; negative if the filter is longer."""
+        """The last position of the filter in the padded image; negative if the filter is longer than the image."""
         return self.length + self.low + self.high - reach(self.taps, self.dilation)
 
 
@@ -52,7 +52,7 @@ class Phase:
     first: int
     #: Number of elements.
     count: int
-    #: Output index of the first element; `taps` count backwards from this index.
+    #: Output index of the first element; distances in `taps` are counted backwards from this index.
     origin: int
     #: Pairs of a tap and a distance: the tap connects the first element to the output at this distance before `origin`.
     taps: tuple[tuple[int, int], ...]
@@ -64,7 +64,7 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding before and after each axis; `reaches` gives the number of elements that the filter spans.
+    """Return the padding at both ends of each axis; `reaches` gives the number of elements that the filter spans.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return the nonempty phases of an image: the same taps contribute to all ``y`` with equal ``(y + low) % step``."""
+    """Return an image's nonempty phases; in a phase, ``(y + low) % step`` is equal, so the same taps contribute."""
     phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)

@@ -1,8 +1,8 @@
 """Convolutions in two and three dimensions, and their gradients, as operations.
 
-Images have the shape (images, channels, *lengths), and filters (filters, channels of a group, *lengths). Unshared
-filters differ for each output: (filters, *outputs, channels of a group, *lengths). For unshared filters, each work item
-computes elements of the result one by one.
+Images have the shape (images, channels, *lengths), and filters have the shape (filters, channels per group, *lengths).
+Unshared filters differ for each output; their shape is (filters, *outputs, channels per group, *lengths). For unshared
+filters, each work item computes elements of the result one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 
-#: Arguments of the kernel `unshared_inputs` for each axis.
+#: The arguments that the kernel `unshared_inputs` takes for each axis.
 _NUMBERS = ("length", "taps", "low", "step", "dilation", "out")
 
 

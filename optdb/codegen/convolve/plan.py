@@ -2,7 +2,7 @@
 
 An image is packed with its zero padding, and split into pieces, one for each remainder of the tap positions modulo the
 stride. Every tap then reads one piece contiguously, beginning at one index, so the rows of im2col's matrix overlap in
-memory. Each vector computes neighbouring outputs; its lanes beyond the end of a row are not results.
+memory. Each vector computes neighbouring outputs; lanes beyond the end of a row are discarded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.numpy_types import HostArray
 
 #: Maximum number of cached plans.
 _KEPT = 256
-#: Maximum number of taps in a reading, which has one mask bit for each tap.
+#: Maximum number of taps in a product that reads unpadded images: each tap has one bit in the mask.
 _BITS = 32
 #: Vectors do not cross rows if this restriction increases their number by at most this factor.
 _ROWS_MAY_COST = 1.15
@@ -49,7 +49,7 @@ class ChannelLayout:
 
     @property
     def channel(self) -> int:
-        """The number of elements of a packed channel."""
+        """The number of elements in a packed channel."""
         return math.prod([*self.extents, *self.pieces])
 
     def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
@@ -70,7 +70,7 @@ class ConvolutionPlan:
     products: tuple[TapProduct, ...]
     #: Whether the products write every element of the result.
     complete: bool = True
-    #: The products in the order of `products`, but for unpadded images; None if filters have too many taps.
+    #: The same products, in the same order, for reading unpadded images; None if filters have too many taps.
     readings: tuple[TapProduct, ...] | None = None
 
 
@@ -89,7 +89,7 @@ class TapProduct:
     starts: HostArray
     #: Index of each output in a channel of the result, or -1, with shape (vectors, lanes).
     targets: HostArray
-    #: For unpadded images, the mask bit of each tap, and a mask for each output of the taps that are inside the image.
+    #: For unpadded images: the mask bit of each tap and, for each output, a mask of the taps that are inside the image.
     bits: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
     inside: HostArray = field(default_factory=lambda: np.ones(1, np.int32))
 
@@ -208,7 +208,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 def _taps_of(
     phases: Sequence[Phase], axes: Sequence[Axis], layout: ChannelLayout, flip: bool
 ) -> tuple[list[int], list[int]]:
-    """Return the taps of one phase per axis, and the offset of each tap."""
+    """Return the taps of a combination of phases, one phase per axis, and the offset of each tap."""
     count = math.prod(axis.taps for axis in axes)
     taps, offsets = [], []
     for pairs in itertools.product(*[phase.taps for phase in phases]):
@@ -221,7 +221,7 @@ def _taps_of(
 
 
 def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
-    """Return the flat image indexes of the elements in one phase per axis."""
+    """Return the flat image indexes of the elements in a combination of phases, one phase per axis."""
     targets = np.zeros((), np.int64)
     for phase, axis in zip(phases, axes):
         targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step

@@ -1,8 +1,9 @@
 """Convolutions and their gradients, as products of filters or gradients with packed images.
 
-On CPUs, a work item keeps a block of sums in registers, for several filters and vectors of neighbouring outputs, or for
-several channels and taps and a vector of features. GPUs compute tiles (see `optdb.codegen.convolve.tiles`), unless
-groups have few channels, as in a depthwise convolution. Partial sums are added in order, so results are deterministic.
+On CPUs, a work item keeps a block of sums in registers: either for several filters and vectors of neighbouring outputs,
+or for several channels, several taps and one vector of features. GPUs compute tiles (see
+`optdb.codegen.convolve.tiles`), unless groups have few channels, as in a depthwise convolution. Partial sums are added
+in order, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from optdb.runtime.sizes import largest, smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Size of a CPU work item's block: number of filters, and of vectors of outputs.
+#: Size of a CPU work item's block: the number of filters, and the number of output vectors.
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
 #: A CPU processes up to this many filters or features one by one.
 _FEW = 3
@@ -48,7 +49,7 @@ _BLOCK = 8
 _NEAR_ELEMENTS = 65536
 #: Side of the square tiles in which partial sums are added and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
-#: Maximum number of elements in all partial sums together, unless a single part has more.
+#: Maximum total number of elements in all partial sums, unless a single part has more.
 _PARTS = 2**22
 
 

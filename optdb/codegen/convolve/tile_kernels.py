@@ -27,14 +27,14 @@ _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copi
 _PADDING = 4
 #: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
-#: Number of work items, limited by registers, that keep a compute unit busy: if pixels are split into parts, and if
-#: terms are split.
+#: Number of work items, as limited by registers, that keep a compute unit busy: first if pixels are split into parts,
+#: then if terms are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
 #: Minimum number of terms in a part, and maximum number of parts that terms are split into.
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
-#: Maximum number of elements in all partial sums together.
+#: Maximum total number of elements in all partial sums.
 _PARTS = 2**24
 #: Number of rows in the fallback tile on devices that support asynchronous copies; this tile does not use them.
 _ROWS_WITHOUT_COPIES = 64
@@ -42,7 +42,7 @@ _ROWS_WITHOUT_COPIES = 64
 
 @dataclass(frozen=True)
 class Tile(GroupTile):
-    """A tile whose items compute `item_rows` by `item_cols` sums each."""
+    """A tile whose items each compute `item_rows` by `item_cols` sums."""
 
     item_rows: int
     item_cols: int
@@ -54,7 +54,7 @@ class Tile(GroupTile):
 
     @property
     def name(self) -> str:
-        """The suffix of the names of kernels with this tile."""
+        """The suffix of the names of the kernels that use this tile."""
         kind = "_tf32" * self.tensor + (f"_{self.stages}" if self.stages else "")
         return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
 
@@ -76,8 +76,8 @@ class Tile(GroupTile):
 #: What a kernel computes: results or gradients with respect to images, or gradients with respect to filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
-#: The largest tile for float16 and float32, the other tiles, and tiles for float64. Larger tiles come first, because
-#: the first of several tiles with equal cost is chosen.
+#: The largest tile for float16 and float32, the smaller tiles for these dtypes, and the tiles for float64. Larger tiles
+#: come first, because the first of several tiles with equal cost is chosen.
 _LARGEST: Mapping[Kind, Tile] = {"CORRELATE": Tile(128, 64, 16, 8, 8), "WEIGHTS": Tile(128, 128, 16, 8, 8)}
 _TILES = [Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)]
 _TILES_OF_DOUBLES = [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)]
@@ -99,7 +99,7 @@ COPIED_TILES = [
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles of a function's own kernels; if tiles are copied asynchronously, only the fallback tile."""
+    """Return the tiles whose kernels are compiled with a function; with asynchronous copies, only the fallback tile."""
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
     most = context.profile.local_memory_bytes
@@ -112,7 +112,10 @@ def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "
 
 
 def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
-    """Return whether to use tensor cores. Their tiles need up to 48 kB of local memory, which these GPUs have."""
+    """Return whether to use tensor cores.
+
+    Tiles for tensor cores need up to 48 kB of local memory, which all GPUs with tensor cores have.
+    """
     return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
 
 

@@ -1,9 +1,10 @@
 """Convolutions and their gradients on a GPU, as implicit matrix products.
 
 Kernels read tiles of the image matrix directly from the images ("implicit GEMM": Chetlur et al., "cuDNN: efficient
-primitives for deep learning", 2014). One table contains the offset of a channel and a tap for each row. Another table
-contains, for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with
-zero padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
+primitives for deep learning", 2014). For each row of the image matrix, one table contains the offset of the row's
+channel and tap. For each column, another table contains the start of an output, and a bit mask of the taps inside the
+image. Images are packed, with zero padding, if they are not contiguous, if they are float16, or if filters have more
+taps than the mask has bits.
 
 If a result has too few tiles to occupy all compute units, sums are split into parts, which another kernel
 adds in order.
@@ -43,13 +44,13 @@ from optdb.runtime.sizes import largest, specialize
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Maximum number of elements that 32-bit indexes address, with some room for partial tiles.
+#: Maximum number of elements for 32-bit indexes, which leaves room for partial tiles.
 _REACH = 2**31 - 2**16
 #: Maximum number of terms in a tile.
 _MOST_TERMS = 32
 #: Minimum number of pixels in a part.
 _PART = 256
-#: Groups with at most this many features and channels do not use tiles, as in a depthwise convolution.
+#: Tiles are not used for groups with at most this many features and channels, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
 #: For the kernel that adds up parts: the work-group size, the number of items that share a sum if there are many parts,
 #: and the maximum number of parts for which one item adds up a sum.
@@ -60,9 +61,9 @@ class FilterGroups(NamedTuple):
     """The filters as matrices, one for each group of channels."""
 
     groups: int
-    #: Channels of the result in each group.
+    #: Number of result channels in each group.
     rows: int
-    #: Channels that are summed over in each group.
+    #: Number of channels in each group that are summed over.
     channels: int
     #: Strides of groups, rows and channels, in elements of the filters.
     strides: tuple[int, int, int]
@@ -168,7 +169,7 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
 
 
 class _Images(Images):
-    """The images of one call, for tiles."""
+    """The images of one call, and the tables that the kernels for tiles read."""
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
         readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
@@ -234,7 +235,7 @@ def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]
 
 
 def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
-    """Return the tiles whose kernels the function was compiled with."""
+    """Return the tiles whose kernels were compiled with the function."""
     tiles = own_tiles("CORRELATE", context, request.dtype, request.precision)
     return [Choice(tile.name, tile, cost(tile, request.rows)) for tile in tiles]
 

@@ -60,7 +60,7 @@ class CopiedBlock(GroupTile):
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
-#: Tiles for products that have few terms, or that do not keep the units busy with the tile above. The values are a
+#: Tiles for products that have few terms, or for which the tile above would leave compute units idle. The values are a
 #: fixed time per tile and a time per term if a unit has only one tile, both in seconds, and operations per second on a
 #: busy unit.
 SMALLER = {
@@ -71,9 +71,9 @@ SMALLER = {
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: Number of tiles that a compute unit computes in the time of one tile, number of tiles that keep the unit busy, and
-#: slowdown if it has fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it
-#: takes 765 us when split into five parts, and 653 us in cuBLAS.
+#: Number of tiles that a compute unit processes in the time of one tile, number of tiles that keep the unit busy, and
+#: the slowdown with fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes
+#: 765 us when split into five parts, and 653 us in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
@@ -85,7 +85,7 @@ _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 
 
 def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel; `along` says whether terms are contiguous, for each matrix."""
+    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
     shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
     return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
 
@@ -113,7 +113,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
         piece, line = block.items * 4, block.depth if is_along else length
         words[f"{letter}_ALONG"], words[f"{letter}_LENGTH"] = int(is_along), line
         words[f"{letter}_GAP"] = piece + piece // block.depth if is_along else piece
-        # Neighbouring items read lines of terms that are four apart, so a gap puts these into different banks.
+        # Neighbouring items read lines of terms that are four lines apart; a gap puts such lines into different banks.
         at = f"(line) * {line} + (line) / 4 * 4" if is_along else f"(line) * {line}"
         text = f"#define {letter}_PLACE(line, at) ({at} + (at))\n{text}"
     return product_kernel(text, "float32", **words)
@@ -171,7 +171,7 @@ def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
 
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
-    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device with `units` compute units."""
     tiles = problem.tiles(block)
     parts = 1 if block in SMALLER else parts_of(problem, tiles, units)
     return by_tiles(problem, kernel_name(block, problem.along), block, parts)

@@ -22,7 +22,7 @@ from optdb.runtime.sizes import starts
 TERMS = 2048
 #: Maximum number of elements of each matrix that are packed at a time, unless one panel has more.
 PACKED = 1 << 23
-#: Number of work items per compute unit, so that one slow unit does not delay the launch.
+#: Number of work items per compute unit; with several, one slow unit does not delay the launch.
 ITEMS_PER_UNIT = 4
 #: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512
@@ -71,7 +71,7 @@ def _rows(height: int, rows: int) -> str:
 
 
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
-    """Return the launches that compute a product with blocks, on a device of `units` compute units.
+    """Return the launches that compute a product with blocks, on a device with `units` compute units.
 
     `itemsize` is the item size of the dtype used for computation. With `half`, the dtype of the matrices differs from
     the dtype of the computation, and both matrices are packed.
@@ -177,7 +177,7 @@ class _Planner:
         return total(batch, m, n, self.parts, p.add, p.y, p.z, TOTAL_GROUP, (y_at, z_at, self.w_at))
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
-        """Return the number of rows or columns that are computed at a time; all, unless the matrix is packed."""
+        """Return how many rows or columns are computed at a time: all of them unless the matrix is packed."""
         if not packed:
             return max(length, 1)
         return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, _padded(length, side))

@@ -28,7 +28,7 @@ Plan = TypeVar("Plan", covariant=True)
 class Choice(Generic[Plan]):
     """One of the ways in which a family can compute a request."""
 
-    #: The name in messages and among failed choices.
+    #: The name that is used in messages and in sets of failed choices.
     name: str
     plan: Plan
     #: Estimated time, for comparison within the family.
@@ -58,9 +58,9 @@ def prepared(
     failed: tuple[str, ...] = (),
     owner: object = None,
 ) -> PreparedChoice[Plan]:
-    """From the first family that has any, prepare the cheapest choice that has not failed and whose kernels build.
+    """Prepare a family's cheapest choice that has not failed and whose kernels build; families are tried in order.
 
-    The context caches the prepared choice for its options and the owner.
+    The context caches the prepared choice for the context's options and `owner`.
     """
 
     def prepare() -> PreparedChoice[Plan]:

@@ -101,7 +101,7 @@ def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> Group
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
-    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device with `units` compute units."""
     return by_tiles(problem, block.name, block, parts_of(problem, block, units))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LAUNCH_S = 5e-6
 #: Vector width of the kernel that adds partial sums.
 _WIDE = 4
-#: Work-group size of the kernel that adds partial sums, for products that are not computed by tiles.
+#: Work-group size of the kernel that adds partial sums, for products that are not divided into tiles.
 TOTAL_GROUP = 32
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 #: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
@@ -73,7 +73,7 @@ def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
 
 
 def total_kernel(dtype: str) -> Kernel:
-    """Return the kernel of `total`."""
+    """Return the kernel that `total` launches."""
     vector = f"{C_TYPES[work_dtype(dtype)]}{_WIDE}"
     words = {"WIDE": _WIDE, "WORDS": vector, "VLOAD": f"vload{_WIDE}", "VSTORE": f"vstore{_WIDE}"}
     stores_whole = int(dtype == work_dtype(dtype))
@@ -109,8 +109,7 @@ def by_tiles(
     """Return the launches of a kernel whose work groups each compute one tile, from all or some of the terms.
 
     Terms are split into at most `parts` parts, whose lengths are multiples of `multiple`, by default the tile's depth.
-    With `has_divisors`, the kernel gets the `reciprocal` of the tiles per row, of the tiles per column, and of the
-    parts.
+    With `has_divisors`, the kernel gets the `reciprocal` of three numbers: tiles per row, tiles per column, and parts.
     """
     p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)

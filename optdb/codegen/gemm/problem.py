@@ -42,7 +42,7 @@ class Problem:
     add: bool
 
     def transposed(self) -> Problem:
-        """Return the problem that computes the transposed result: the transposed matrices in reverse order."""
+        """Return the problem for the transposed result: the product of the transposed matrices in reverse order."""
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 

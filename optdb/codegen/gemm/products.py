@@ -26,7 +26,7 @@ _ALIGNMENT = 16
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matmul` launches for matrices of float16, float32 or float64."""
+    """Return the kernels that `matmul` launches for float16, float32 or float64 matrices."""
     return kernels_of(set(chosen(context, dtype).values()), dtype, context)
 
 
@@ -57,8 +57,8 @@ def matmul(
 
     The kernels come from `matmul_kernels`. Arrays have the same dtype and any strides. They are matrices, or batches of
     matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
-    with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 on tensor
-    cores.
+    with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 products
+    on tensor cores.
 
     Raises
     ------
@@ -116,14 +116,14 @@ def compute(
 
 
 def _library(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
-    """Return CLBlast, without a plan, for the classes of products in which CLBlast was faster in tuning."""
+    """Return CLBlast, as a choice without a plan, for the classes of products for which it was faster in tuning."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
     return [Choice("CLBlast", None)] if name in tuned(context, request.dtype).library else []
 
 
 def _own_tiles(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
-    """Return the choice that uses the kernels that the function was compiled with."""
+    """Return the choice that uses the kernels compiled with the function."""
     return [Choice("tiles", plan_with(chosen(context, request.dtype), context, request.dtype, request.problem))]
 
 

@@ -41,7 +41,7 @@ _QUAD, _QUAD_NBYTES = 4, 16
 
 @dataclass(frozen=True)
 class QuadTile(GroupTile):
-    """A tile whose items compute `item_rows` rows of four sums each."""
+    """A tile whose items each compute `item_rows` rows of four sums."""
 
     #: Number of items that share the terms of each sum.
     splits: int
@@ -76,8 +76,8 @@ class QuadTile(GroupTile):
 #: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer; with
 #: four rows per item, a fifth of a microsecond longer.
 TILE = QuadTile(32, 32, 64, 8)
-#: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to those with whole
-#: tiles.
+#: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to the sums that whole
+#: tiles produce.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
 #: The tile for tensor cores, and the number of tiles that are read at once.
 _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
@@ -85,7 +85,7 @@ _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
 PART = 512
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
-#: The classes of products that use these kernels, by the context's option `quad_tiles`.
+#: The classes of products that use these kernels, for each value of the context's option `quad_tiles`.
 _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}
 
 
@@ -200,7 +200,7 @@ def needs_64bit_index(problem: Problem) -> bool:
 
 
 def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
-    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device with `units` compute units."""
     return by_tiles(
         problem, tile.kernel_name(problem.b[2] != 1), tile, parts_of(problem, tile, units), has_divisors=True
     )

@@ -38,7 +38,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: Block shape for each class of products. Measured on NVIDIA H100 and H200.
+#: Block shape for each class of products. Measured on an NVIDIA H100 and an H200.
 _BLOCKS = {
     "square": TensorBlock(128, 128, 16, 3, 64, 64),
     "small": TensorBlock(64, 64, 32, 3, 32, 32),
@@ -142,7 +142,7 @@ def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units:
 
 
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
-    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device with `units` compute units."""
     parts = max(min(-(-units // problem.tiles(block)), problem.k // PART), 1)
     # Parts of aligned rows remain aligned.
     terms = block.depth * (2 if arithmetic == "float16" else 1)

@@ -29,7 +29,7 @@ Arithmetic = Literal["tf32", "tf32x3", "float16"]
 WARP = 32
 #: Factor that rounds numbers before they are truncated to TF32, and preserves numbers that TF32 represents exactly.
 ROUNDING = "(1 + 0x1.555556p-12f)"
-#: Number of words of terms that an instruction multiplies.
+#: Number of words that an instruction multiplies along the terms.
 _STEP = 8
 #: Size of an asynchronous copy, in bytes.
 _PIECE = 16
@@ -179,8 +179,8 @@ _KINDS = {
     "along": ("load_matrices", "at[l / 8] + i * 16 * DEPTH", "at[l / 8] + j * 8 * DEPTH"),
     "transposed": ("load_transposed", "at[i] + l * ROWS", "at[j / 2] + l * COLS"),
 }
-#: Expressions for an item's row and piece: with key True for a left matrix loaded along the terms and for a right
-#: matrix loaded transposed, with key False for the two other cases.
+#: Expressions for an item's row and piece. True is for a left matrix loaded along the terms and a right matrix loaded
+#: transposed; False is for the other two cases.
 _LANES = {True: ("lane % 16", "lane / 16"), False: ("lane % 8 + lane / 16 * 8", "lane / 8 % 2")}
 
 
@@ -233,7 +233,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         f"#define SWIZZLED(row) ((row) / {32 // block.depth} % {block.depth // 4})",
         f"#define EXCHANGED(l) {exchanged}",
     ]
-    # Contiguous numbers belong to rows or columns in different fragments.
+    # Contiguous numbers belong to rows or columns of different fragments.
     for matrix, (inner, outer) in ((left, (8, left.near)), (right, (right.near, 8))):
         order = f"(i) % {inner} * {outer} + (i) / {inner}" if matrix.load_kind == "across" else "i"
         lines.append(f"#define order_{matrix.letter}(i) ({order})")
@@ -242,7 +242,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         indices = f"{at} % {right.near}", f"{at} / {right.near}", f"2 * r * {right.near} + {at}"
     else:
         indices = "q", "e", "(q) * 8 + 2 * r + (e)"
-    # The fragment, its side, and the column of element `e` of the vector `q` that an item stores.
+    # For element `e` of a vector `q` that an item stores: the fragment, its side, and the column.
     for name, index in zip(("FRAGMENT", "SIDE_OF_FRAGMENT", "COLUMN"), indices):
         lines.append(f"#define {name}(q, e) ({index})")
     return "\n".join(lines) + "\n"

@@ -59,7 +59,7 @@ class Result:
 
 
 def typical(name: str, units: int) -> list[tuple[int, int, int]]:
-    """Return rows, columns and terms of typical products in a class, on a device of `units` compute units."""
+    """Return rows, columns and terms of typical products in a class, on a device with `units` compute units."""
     if name == "flat":
         return [(16, 4096, 144), (20, 800, 200)]
     if name == "narrow":
@@ -99,7 +99,7 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
 
 
 def correct_choices(context: Context, dtype: str, candidates: set[Block], library: bool) -> dict[str, Compute]:
-    """Map names to functions that compute products, for blocks, and optionally CLBlast, that multiply correctly."""
+    """Return functions that multiply correctly, keyed by name: one for each block, and optionally one for CLBlast."""
     choices: dict[str, Compute] = {}
     for block in sorted(candidates, key=lambda block: block.name):
         name = f"the candidate {block.name}"
@@ -128,7 +128,7 @@ def _by_block(block: Block, kernels: Mapping[str, CompiledKernel]) -> Compute:
 
 
 def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> dict[str, float]:
-    """Return each choice's geometric mean time for some products, in seconds; infinity if it does not support one."""
+    """Return each choice's geometric mean time for products, in seconds; infinity if any product is unsupported."""
     logs = dict.fromkeys(choices, 0.0)
     for trial in products:
         shortest = dict.fromkeys(choices, math.inf)
@@ -178,8 +178,8 @@ def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) 
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
     """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
 
-    The difference between products of different lengths excludes launch overhead. Return None, and change nothing, if
-    the device does not support such products, returns wrong results, or is too busy for valid measurements.
+    Taking the difference between products of different lengths excludes launch overhead. Return None, and change
+    nothing, if the device does not support such products, returns wrong results, or is too busy for valid measurements.
     """
     if not warpgroups.is_possible(context):
         return None

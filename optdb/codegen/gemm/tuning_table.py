@@ -44,7 +44,7 @@ def key_of(context: Context) -> dict[str, Any]:
 
 
 def _from_disk(context: Context) -> Rows:
-    """Return the valid rows on disk, whose numbers are all positive and finite."""
+    """Return the valid rows on disk: those whose numbers are all positive and finite."""
     stored = tuning.load(key_of(context)) or {}
     tables = {name: choices for name, choices in stored.items() if isinstance(choices, dict)}
     return {

@@ -68,7 +68,7 @@ def matvec(
 @functools.lru_cache(maxsize=1024)
 def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
     a0, a1, _, y0, z0 = steps
-    # With short rows, most items in a group would be idle.
+    # If items read along short rows, most items in a group would be idle.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
     rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)

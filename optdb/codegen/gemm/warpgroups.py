@@ -43,7 +43,7 @@ _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
 _SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
-#: Placeholders of an arithmetic: the suffix of the instruction's name, the instruction's scale and transposition
+#: Placeholders for each arithmetic: the suffix of the instruction's name, the instruction's scale and transposition
 #: operands, the bits of a number, and the type and the value of two neighbours in the result.
 _WORDS: dict[Arithmetic, dict[str, str]] = {
     "tf32": {
@@ -129,7 +129,7 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return the estimated time of packing, plus the time of the compute unit with the most tiles."""
+    """Return the estimated time for packing, plus the time that the compute unit with the most tiles takes."""
     block, speed = block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying

@@ -1,8 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
 An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: axes from slices are
-strided, and one axis of positions represents all arrays. A :class:`Pattern` contains the properties that the kinds of
-the entries determine; `find` computes the grid from the values of the entries.
+strided, and one axis of positions represents all arrays. A :class:`Pattern` contains the properties that depend only on
+the kinds of the entries; `find` computes the grid from the values of the entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EntryKind = ArraySpec | type[slice] | None
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of an index that the kinds of its entries determine."""
+    """The properties of an index that depend only on the kinds of its entries."""
 
     #: Number of strided axes in the result, before and after the axes of the arrays.
     before: int
@@ -54,7 +54,7 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # If arrays are adjacent in the index, their axes have the same position in the result; otherwise their axes come
+    # If arrays are adjacent in the index, their axes take the arrays' place in the result; otherwise their axes come
     # first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
@@ -100,7 +100,7 @@ class IndexLayout:
 
     @property
     def result(self) -> tuple[int, ...]:
-        """The shape of the indexed array."""
+        """The shape of the result of indexing."""
         before = self.pattern.before
         return (*self.lengths[:before], *self.shape, *self.lengths[before:])
 

@@ -40,7 +40,7 @@ from optdb.runtime.tables import computed, table_on_device
 
 @dataclass(eq=False)
 class TakeElements(Operation):
-    """The elements of an array selected by an index; the inputs are the array, and the entries (on the host)."""
+    """The elements of an array that an index selects; the inputs are the array and the index entries (on the host)."""
 
     x: ArraySpec
     index: Sequence[EntryKind]
@@ -62,10 +62,10 @@ class TakeElements(Operation):
 
 @dataclass(eq=False)
 class ChangeElements(Operation):
-    """An array in which the elements selected by an index are set or incremented.
+    """An array in which the elements that an index selects are set or incremented.
 
-    The inputs are the array, the values (broadcast to the elements), and the entries (on the host). An element that is
-    selected several times gets the last value, or is incremented by all values in order.
+    The inputs are the array, the values (broadcast to the elements), and the index entries (on the host). An element
+    that is selected several times gets the last value, or is incremented by all values in order.
     """
 
     #: Specs of the array and of the values; to set elements, both must have the same dtype.
@@ -120,7 +120,7 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its stride along positions and its other strides; copy it if positions have no single stride."""
+        """Return `y`, its stride along positions and its other strides; copy it if no stride covers the positions."""
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = broadcast_strides(seen)

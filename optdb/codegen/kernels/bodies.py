@@ -1,7 +1,7 @@
 """Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
-A body takes the ids that the original kernel would query as parameters, and also its local memory, because a function
-cannot declare local memory. A kernel has no body if the small scanner does not understand it. If a function outside of
+The parameters of a body include the ids that the original kernel would query, and the local memory, because a function
+cannot declare local memory. A kernel that the simple scanner cannot parse has no body. If a function outside of
 kernels queries ids, no kernel in its translation unit has a body.
 """
 
@@ -32,8 +32,7 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, and may use many registers and much local memory; assembly in the macro PTX does
-#: neither.
+#: Assembly may wait for other items, or use many registers and much local memory; assembly in the macro PTX never does.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
@@ -97,7 +96,7 @@ class UnitBodies:
     kernels: dict[str, KernelBody]
 
     def code(self, names: Collection[str], attribute: str, teams: bool, after: dict[str, str]) -> str:
-        """Return the unit's code with the kernels in `names` as functions; after each, insert its text in `after`."""
+        """Return the unit's code with the kernels in `names` as functions, each followed by its text in `after`."""
         written = [
             text
             if isinstance(text, str)

@@ -2,8 +2,8 @@
 
 Many sources have a ``matmul`` or a macro ``T``: :func:`isolate` finds the names that a source defines, and
 :meth:`Isolated.between` renames them. PoCL compiles a kernel's body three times: :func:`outlined` moves the body of an
-`OUTLINED_KERNEL` into a function that is not inlined, which halves compile time. A source that the small scanner does
-not understand is built on its own, or left unchanged.
+`OUTLINED_KERNEL` into a function that is not inlined, which halves compile time. A source that the simple scanner
+cannot parse is built on its own, or left unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
 
 
 class _NotUnderstood(Exception):
-    """A source contains a construct that the scanner does not understand."""
+    """A source contains a construct that the scanner cannot parse."""
 
 
 @dataclass(frozen=True)

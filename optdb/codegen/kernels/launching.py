@@ -47,7 +47,7 @@ class CompiledKernel:
         self._is_attached = False
         self._largest = 0
         self._groups: dict[int, tuple[int, ...]] = {}
-        # The OpenCL kernel object holds the arguments until the launch.
+        # The lock is needed because the OpenCL kernel object holds the arguments until the launch.
         self._lock = threading.Lock()
 
     def attach(self, program: cl.Program, name: str) -> None:
@@ -129,7 +129,7 @@ class CompiledKernel:
             enqueue(launch)
 
     def _prepare(self) -> None:
-        """Build the kernel and choose group sizes at the first launch: many kernels in a graph are never launched."""
+        """Build the kernel and choose group sizes at the first launch, because many kernels are never launched."""
         if self._largest:
             return
         with self._lock:
@@ -193,7 +193,7 @@ class LaunchCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key and its owner, such as the kernels; compute the value if it is missing."""
+        """Return the value for a key and its owner, for example the kernels; compute the value if it is missing."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]

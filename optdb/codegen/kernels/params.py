@@ -120,7 +120,7 @@ class LocalParam(Param):
 
 
 class SSizesParam(Param):
-    """Up to 16 integers in one argument, since setting many small arguments takes longer than most launches."""
+    """Up to 16 integers in one argument, because setting many small arguments takes longer than most launches."""
 
     slots = (cl.cltypes.long16,)
     _most = 16
@@ -178,7 +178,7 @@ def as_param(param: Param | DTypeLike) -> Param:
 
 @functools.cache
 def _number(dtype: str | AnyDtype) -> ScalarParam:
-    """Return the shared parameter for numbers of a dtype, since a graph has thousands of them."""
+    """Return the shared parameter for numbers of a dtype, because a graph has thousands of such parameters."""
     return ScalarParam(dtype)
 
 

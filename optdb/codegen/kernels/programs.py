@@ -73,7 +73,7 @@ class TranslationUnit:
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
-        """Return the code isolated for a joint program; None if it must be built alone."""
+        """Return the code isolated for a joint program; None if the unit must be built alone."""
         isolated = isolate(self.outlined[0])
         if isolated is None or not all(name in isolated.names for name, _ in self._kernels):
             return None
@@ -154,7 +154,7 @@ def try_compile(
 
 @contextmanager
 def one_program() -> Iterator[None]:
-    """Collect the kernels that this thread compiles in the block; build one program per context when it exits."""
+    """Collect the kernels that this thread compiles in the block; on exit, build one program per context."""
     if getattr(_waiting, "units", None) is not None:
         yield  # a nested function, such as Scan's: the outer block builds its kernels
         return

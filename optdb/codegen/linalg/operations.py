@@ -1,4 +1,4 @@
-"""Operations on positive definite matrices and triangular systems, of float32 or float64.
+"""Operations on positive definite matrices and triangular systems, in float32 or float64.
 
 Matrices are the last two axes of an array; the other axes are a batch, and batches broadcast. Source: Elmroth,
 Gustavson, Jonsson and Kågström, "Recursive blocked algorithms and hybrid data structures for dense matrix library
@@ -41,9 +41,9 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import specialize
 
-#: Both triangles are computed in diagonal blocks of a symmetric product that have at most this many rows.
+#: In a symmetric product, both triangles of a diagonal block with at most this many rows are computed.
 _SQUARE = 256
-#: The number of rows in each half of a symmetric product is a multiple of this.
+#: The number of rows in each half of a symmetric product is a multiple of this number.
 _STEP = 64
 
 
@@ -119,8 +119,8 @@ def check_square(operation: Any, x: Array) -> None:
 class Cholesky(Operation):
     """The triangular factors of positive definite matrices; elements outside the triangles are 0.
 
-    The factor of a matrix that is not positive definite is NaN. With `info`, a second output of int32 has a number for
-    each matrix, as in LAPACK: 0, or k if the leading minor of order k is the first that is not positive.
+    The factor of a matrix that is not positive definite is filled with NaN. With `info`, a second output of int32 has a
+    number for each matrix, as in LAPACK: 0, or k if the leading minor of order k is the first that is not positive.
     """
 
     x: ArraySpec
@@ -211,7 +211,7 @@ class SolveTriangular(_Solving):
 
     #: Whether the matrices are transposed.
     transposed: bool = False
-    #: Whether the diagonals are taken to be ones, and are not read.
+    #: Whether the diagonals are assumed to be ones, and are not read.
     unit_diagonal: bool = False
 
     def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:

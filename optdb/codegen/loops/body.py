@@ -50,7 +50,7 @@ class Index:
         return next((factor for variable, factor in self.terms if variable == axis), 0)
 
     def plus(self, other: Index, factor: int = 1) -> Index:
-        """Add another index, multiplied by a factor; return the sum."""
+        """Return this index plus `factor` times another index."""
         terms: dict[Variable, int] = dict(self.terms)
         for variable, by in other.terms:
             terms[variable] = terms.get(variable, 0) + by * factor
@@ -107,7 +107,7 @@ class LoopIndex:
 Source = Load | RowProduct | LoopIndex
 
 
-#: Maximum number of steps in a body; compile time grows faster than their number.
+#: Maximum number of steps in a body; compile time grows faster than the number of steps.
 MOST_STEPS = 1500
 
 #: A value, or a constant of the program.
@@ -209,7 +209,7 @@ class LoopBody:
 
 
 def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
-    """Return an order of the steps that makes reads at computed indices early and adjacent, so they share a loop."""
+    """Return an order of steps in which reads at computed indices are early and adjacent, so that they share a loop."""
     needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
@@ -235,7 +235,7 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
 
 Value = TypeVar("Value")
 
-#: Maximum absolute value of an exponent for which a power is computed as products.
+#: Maximum absolute value of an exponent for which a power is compiled to products and roots.
 _LARGEST_EXPONENT = 4.5
 
 

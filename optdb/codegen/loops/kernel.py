@@ -1,6 +1,6 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-A kernel computes a :class:`LoopBody` for each point, in vectors on a CPU, and passes the results to *targets*.
+A kernel runs a :class:`LoopBody` for each point, in vectors on a CPU, and passes the results to *targets*.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`, because a point reads only elements it writes."""
+        """Return the buffers that may share memory with `stored`: each point reads only the elements that it writes."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets

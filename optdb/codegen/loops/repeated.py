@@ -44,7 +44,7 @@ class _Param:
 
 
 class RepeatedLoops:
-    """Steps that run fused loops, or loops of such steps, several times.
+    """A number of steps, each of which runs the same fused loops and repeated loops.
 
     `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
     item with their grids, or repeated loops. Raise NotRepeatable if the code of the parts cannot be combined.

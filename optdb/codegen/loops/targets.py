@@ -67,7 +67,7 @@ class Scatter:
     offset: int
     size: int
     parts: Buffer
-    #: The number of zero-initialized parts that work groups share; 0 if each item has its own.
+    #: The number of zero-initialized parts that work groups share; 0 if each item has its own part.
     part_count: int = 0
 
 

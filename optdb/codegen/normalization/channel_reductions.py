@@ -220,7 +220,8 @@ class Statistic:
 
     #: The name of the struct. In lower case, it is the suffix of two function names: ``merge_`` and ``merged_``.
     name: str
-    #: For each member of a part's state, the array that holds it, or None: sums in float64 have no compensation terms.
+    #: Maps each member of a part's state to the array that holds it, or to an empty string. Sums in float64 have no
+    #: arrays of compensation terms.
     members: Mapping[str, str]
     #: All functions that the code uses.
     helpers: tuple[str, ...]
@@ -236,7 +237,7 @@ class Statistic:
     wide_sums: Mapping[str, str]
 
     def declarations(self, computed: str = "W") -> str:
-        """Return the definitions of the struct and the functions, for the C type to compute in."""
+        """Return the definitions of the struct and the functions, with `computed` as the C type of their numbers."""
         struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
         return filled(struct + "".join(_CODE[helper] for helper in self.helpers), W=computed)
 

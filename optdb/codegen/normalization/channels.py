@@ -20,7 +20,8 @@ WIDTH = 16
 #: Maximum number of bytes in a part, so that a second pass finds it in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: Work items per compute unit of a CPU; elsewhere, work groups (rows) or work items (columns).
+#: Number of work items per compute unit of a CPU; on other devices, the total number of work groups for rows, and of
+#: work items for columns.
 ITEMS_PER_UNIT = 8
 GROUPS = 1024
 ITEMS = 1 << 16
@@ -52,7 +53,7 @@ class Channels:
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Sequence[int]) -> Channels:
-        """Return the channels of an array with a given shape, of which `axes` are reduced."""
+        """Return the channels of an array with a given shape that is reduced along `axes`."""
         long = [(length, axis not in axes) for axis, length in enumerate(shape) if length != 1]
         lengths, kept_flags = [], []
         for kind, run in groupby(long, key=lambda pair: pair[1]):
@@ -66,7 +67,7 @@ class Channels:
 
     @property
     def size(self) -> int:
-        """The number of elements of each channel."""
+        """The number of elements in each channel."""
         return size_of([length for length, is_kept in zip(self.lengths, self.kept) if not is_kept])
 
     @property
@@ -96,7 +97,10 @@ class Channels:
         return [*lengths, *steps]
 
     def parts(self, context: Context, row_bytes: int) -> tuple[int, int]:
-        """Return the number of parts per channel, and of elements per part; `row_bytes` is the size of one element."""
+        """Return the number of parts per channel, and the number of elements per part.
+
+        `row_bytes` is the size of an element, summed over the inputs.
+        """
         most = self.size
         if not most:
             return 0, 0
@@ -120,7 +124,7 @@ class Channels:
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return how many parts of at least `least` elements to split each channel into, to get `wanted` tasks."""
+    """Return how many parts of at least `least` elements to split a channel into so that there are `wanted` tasks."""
     parts: int = largest(1, smallest(-(-wanted // number), size // least))
     return parts
 

@@ -31,7 +31,7 @@ from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 
-#: Code for running averages in the kernel that computes per-channel numbers.
+#: Code that updates the running averages, for the kernel that computes per-channel numbers.
 _RUNNING = {
     "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
     "NEW_RUNNING": ", ARRAY T *new_mean, ARRAY T *new_var",
@@ -45,7 +45,7 @@ _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 @dataclass(eq=False)
 class _OfChannels(Operation):
-    """Base class: `_fold` reduces each channel, `_numbers` computes per-channel numbers, and `_map` each element."""
+    """Base class: `_fold` reduces channels, `_numbers` computes per-channel numbers, and `_map` computes elements."""
 
     x: ArraySpec
     axes: Sequence[int]
@@ -62,7 +62,7 @@ class _OfChannels(Operation):
         return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
     def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
-        """Choose the kernels of the per-channel numbers: in float64, or with compensated sums."""
+        """Choose the kernels that compute per-channel numbers, either in float64 or with compensated sums."""
         dtype, in_float64 = self.x.dtype, self.context.profile.accumulates_in_float64
         self._fold = (ChannelFold if in_float64 else CompensatedFold)(dtype, self._runs, statistic)
         self._numbers = merging_kernel(name, dtype, statistic, in_float64, **words)
@@ -70,10 +70,10 @@ class _OfChannels(Operation):
     def _folded(
         self, kernels: Kernels, channels: Channels, inputs: Sequence[Array], *center: Array
     ) -> tuple[int, int, list[Array]]:
-        """Return the number of parts of each channel, their size, and the partial sums."""
+        """Return the number of parts per channel, the size of a part, and the partial sums."""
         parts, part = channels.parts(self.context, sum(x.dtype.itemsize for x in inputs))
         fold = self._fold
-        assert fold is not None  # chosen by `__post_init__` of the operations that reduce
+        assert fold is not None  # set by `__post_init__` in the operations that reduce
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
         if parts:
             in_order = [contiguous(x, self.x, kernels, self.context) for x in inputs]
@@ -85,7 +85,7 @@ class _OfChannels(Operation):
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
     def _map_elements(self, arrays: Sequence[str], numbers: Sequence[str], expression: str) -> None:
-        """Choose the kernels that compute elements from elements of arrays and from per-channel numbers."""
+        """Choose the kernels that compute the result's elements from array elements and per-channel numbers."""
         dtype = self.x.dtype
         inputs = [Operand.of(x, dtype) for x in arrays] + [Operand.of(x, work_dtype(dtype)) for x in numbers]
         outputs, kind = (Operand.of("z", dtype),), self.context.profile.device_kind
@@ -95,7 +95,7 @@ class _OfChannels(Operation):
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the per-channel numbers from `args`, then the last array from these numbers and the other arrays."""
         *inputs, out = arrays
-        assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
+        assert self._map is not None  # set by `__post_init__` in the operations that normalize
         shape, dtype = self._channel_shape(out.shape), work_dtype(out.dtype)
         numbers: list[Array] = [empty(self.context, shape, dtype) for _ in range(self._map_numbers)]
         self._launch_numbers(kernels, channels, *args, *numbers)
@@ -119,9 +119,9 @@ class _OfChannels(Operation):
 class BatchNormTraining(_OfChannels):
     """An array normalized to mean 0 and variance 1 in each channel, then scaled and shifted.
 
-    The inputs are the array, the per-channel scale and bias, epsilon and the weight of a running average (both host
-    scalars). With `running`, the running averages of means and variances are two more inputs. The outputs are the
-    array, the means, the inverse standard deviations, and the new averages.
+    The inputs are the array, the per-channel scale and bias, and two host scalars: epsilon, and the weight of the new
+    values in the running averages. With `running`, the running averages of means and variances are two more inputs. The
+    outputs are the normalized array, the means, the inverse standard deviations, and the new averages.
     """
 
     running: bool
@@ -150,8 +150,8 @@ class BatchNormTraining(_OfChannels):
 class BatchNormGradient(_OfChannels):
     """The gradient of batch normalization for training.
 
-    The inputs are the array, the gradient of the result, the per-channel scale, the means, the inverse standard
-    deviations, and epsilon. The outputs are the gradients of the array, of the scale and of the bias.
+    The inputs are the array, the gradient with respect to the result, the per-channel scale, the means, the inverse
+    standard deviations, and epsilon. The outputs are the gradients with respect to the array, the scale and the bias.
     """
 
     def __post_init__(self) -> None:
@@ -196,9 +196,9 @@ class BatchNormMoments(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormGradientSums(_OfChannels):
-    """The gradients of scale and bias, and sums of deviations from the means, as a vector.
+    """The gradients with respect to scale and bias, and sums of deviations from the means, as a vector.
 
-    The inputs are the array, the gradient of the result, the means and the inverse standard deviations.
+    The inputs are the array, the gradient with respect to the result, the means and the inverse standard deviations.
     """
 
     def __post_init__(self) -> None:

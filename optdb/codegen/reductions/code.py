@@ -1,9 +1,9 @@
-"""Code of reductions: kernels that compute elements with a program, and fold them.
+"""Code for reductions: kernels that compute elements with a program, and fold these elements.
 
 The ``along`` kernels fold neighbouring elements into the same output, the ``across`` kernels into neighbouring outputs.
 A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If one output has many
 elements, they are folded in parts, and the kernels of another `ReductionCode` fold the partial results. An `Epilogue`
-is computed from each result. A program may compute several values per element, which are folded in one pass; the
+is applied to each result. A program may compute several values per element, which are folded in one pass; the
 accumulator is then a struct.
 """
 
@@ -25,7 +25,7 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 
 #: Number of neighbouring outputs that a CPU work item folds.
 STRIP = 1024
-#: Number of rows that are folded at a time, so that a strip is loaded and stored less often.
+#: Number of rows that are folded at a time, so that a strip of outputs is loaded and stored less often.
 ROWS = 4
 #: Number of independent accumulators per work item, which hide latency: the usual number, the number for compensated
 #: sums of all elements, and the number for passes that compute several sums.
@@ -71,8 +71,8 @@ class ReductionCode:
 
     fold: str
     pre: ScalarProgram
-    #: For each array, `single` says whether it has one element, and `fixed` whether it has one element per result,
-    #: which vectors do not support.
+    #: For each array, `single` says whether it has one element, and `fixed` whether it has one element per result;
+    #: vector code does not support `fixed` arrays.
     single: tuple[bool, ...]
     fixed: tuple[bool, ...]
     acc_dtype: str
@@ -85,7 +85,7 @@ class ReductionCode:
     #: Maximum number of work items in a team, if the code uses no vectors.
     group: int
     quads: bool = False
-    #: Whether float32 sums are accumulated in float32, with compensation, for a total of float64.
+    #: Whether float32 sums are accumulated in float32, with compensation, to get a float64 total.
     compensated: bool = False
     several: int = SEVERAL
     wrong_functions: frozenset[str] = frozenset()
@@ -313,7 +313,7 @@ class ReductionCode:
         }
 
     def _store(self, statements: str) -> str:
-        """Return statements that store the epilogue of a value, or a partial result in the accumulator's dtype."""
+        """Return statements that store the epilogue's outputs, or a partial result in the accumulator's dtype."""
         post, first, acc = self.post, self.post.outputs[0].name, c_type(self.acc_dtype)
         values = self._members("value")
         results = zip(self._each("result"), values, post.program.dtypes[: post.results], strict=True)

@@ -41,7 +41,7 @@ _GROUP = 256
 _SERIAL_GROUP = 64
 #: Work groups per compute unit on a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: Minimum number of elements that are read in quads; smaller launches can be exported for more batch sizes.
+#: Minimum number of elements for reading in quads; launches with fewer elements can be exported for more batch sizes.
 _LEAST_FOR_QUADS = 1 << 16
 #: Maximum length of an axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
@@ -345,7 +345,7 @@ class Reduction(Operation):
         return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))
 
     def _launch(self, kernels: Kernels, shape: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Reduce arrays that broadcast to a nonempty shape: the inputs, then the epilogue's arrays."""
+        """Reduce arrays that broadcast to a nonempty shape; the inputs come first, then the epilogue's arrays."""
         key = tuple([(array.shape, array.strides) for array in arrays])
         quads = self._code.quads and self._takes_quads(key, shape, arrays)
         launches = self._known.get((quads, key), lambda: self._launches(kernels, shape, arrays, quads), owner=kernels)
@@ -368,7 +368,7 @@ class Reduction(Operation):
         kept_lengths = [shape[axis] for axis in self._axes[0]]
         results = self._code.post.results
         left = empty(self.context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
-        # Each part has the layout of the results, which is C-contiguous, and parts follow each other.
+        # Each part has the layout of the results, which is C-contiguous, and the parts are stored one after another.
         outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]

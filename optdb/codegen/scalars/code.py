@@ -17,7 +17,7 @@ class ScalarCode:
     """The OpenCL C that computes one element, or one vector of elements."""
 
     helpers: str
-    #: Statements that assign the outputs, which are declared outside.
+    #: Statements that assign the outputs, which are declared elsewhere.
     statements: str
     #: All dtypes of inputs, outputs and intermediate values, which a device must support.
     dtypes: frozenset[str]

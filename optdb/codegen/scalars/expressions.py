@@ -26,7 +26,7 @@ class NotInVectors(Exception):
 
 @dataclass
 class ScalarEmitter:
-    """Emits the parts of an expression: one application of a scalar op to numbers."""
+    """Emits the OpenCL C expression for one application of a scalar op to numbers."""
 
     scalar: Scalar
     dtypes: list[str]
@@ -59,7 +59,7 @@ class ScalarEmitter:
         return literal(value, dtype or self.out)
 
     def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
-        """Return a call of a helper on `args` (by default all inputs) in `dtype` (by default the output's dtype)."""
+        """Return a call to a helper with `args` (by default all inputs) in `dtype` (by default the output's dtype)."""
         dtype = dtype or self.out
         function = self.helpers.get(kind, c_type(dtype), unsigned(dtype))
         return f"{function}({', '.join(args or self.inputs(dtype))})"
@@ -106,7 +106,7 @@ class ScalarEmitter:
 
 @dataclass(kw_only=True)
 class VectorEmitter(ScalarEmitter):
-    """Emits the parts of an expression: one application of a scalar op to vectors."""
+    """Emits the OpenCL C expression for one application of a scalar op to vectors."""
 
     width: int
     is_uniform: Callable[[str], bool]
@@ -160,7 +160,7 @@ Entry = str | Callable[[ScalarEmitter], str]
 
 
 def expression(emit: ScalarEmitter) -> str:
-    """Return the OpenCL C expression of one application of a scalar op.
+    """Return the OpenCL C expression for one application of a scalar op.
 
     Raise NoCode if there is none, or NotInVectors if an application to vectors must be computed lane by lane.
     """

@@ -21,7 +21,8 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
     "TRI_GAMMA": _BERNOULLI,
     "STIRLING": [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1)],
     "LOG_LESS": [Fraction(1, 2 * k + 3) for k in range(13)],
-    # The Hurwitz zeta function at 2, 3, ... for the zero of digamma, with alternating signs.
+    # The values of the Hurwitz zeta function at 2, 3, ..., with alternating signs; its second argument is the zero of
+    # digamma.
     "PSI_AT_ZERO": [
         *(0.9676722454476214, -0.44276316898359214, 0.2584997609556512, -0.16394270544240658, 0.10782405069126239),
         *(-0.07219956125645476, 0.048804288164143145, -0.033161126474847376, 0.022597648232218125),
@@ -81,7 +82,10 @@ class Helpers:
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Add the function `kind` for the C type `name`; return its name. Overflow is defined for type `unsigned`."""
+        """Add the function `kind` for the C type `name`, and return the function's name.
+
+        Overflow is defined for the type `unsigned`.
+        """
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
             code = _FUNCTIONS[kind]

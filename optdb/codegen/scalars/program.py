@@ -1,4 +1,4 @@
-"""Scalar programs: sequences of scalar ops. ``expressions`` has the OpenCL C of each op."""
+"""Scalar programs: sequences of scalar ops. ``expressions`` contains the OpenCL C for each op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Number:
 
 #: Numbers for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-#: Scalars that do not become slower if a number is unknown at compile time.
+#: Scalar ops that do not become slower if a constant operand is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {*("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"), *("Minimum", "Switch", "LT", "LE", "GT", "GE")}
 )
@@ -153,7 +153,7 @@ class ScalarProgram:
         return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
-        """Turn factors, terms, bounds and exponents into inputs; return the program and the values of these inputs.
+        """Turn constant factors, terms, bounds and exponents into inputs; return the program and these inputs' values.
 
         Programs that differ only in such numbers then share a kernel. Numbers that a compiler may exploit remain in the
         program: small ones such as 1 and 2, integers, and the operands of other scalars.

@@ -1,4 +1,4 @@
-"""Numbers in OpenCL C: computed types of dtypes, conversions and literals.
+"""Numbers in OpenCL C: the type in which each dtype is computed, conversions and literals.
 
 Booleans are bytes with the values 0 and 1. Halves are computed as floats, and an explicit cast to float16 rounds.
 Complex numbers are vectors of two; programs with complex numbers have no other vectors.

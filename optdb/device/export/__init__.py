@@ -1,6 +1,6 @@
-"""Writes files with functions and shared values, which run without the host.
+"""Writes functions and shared values to files; the functions in a file run without the host.
 
-A front end passes each function as an `Exportable`; ``optdb.runtime.exported`` defines the file.
+A front end passes each function as an `Exportable`; ``optdb.runtime.exported`` defines the file format.
 """
 
 from optdb.device.export.walking import Held, InputSpec, Traceable, trace

@@ -93,7 +93,7 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function, only for its example's shapes if `fixed`; raise `Untraceable` if a step cannot be traced."""
+    """Trace a function, for its example's shapes alone if `fixed`; raise `Untraceable` if a step cannot be traced."""
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)

@@ -26,7 +26,7 @@ from optdb.runtime.sizes import operand
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Example calls of the only function, or of each function by name; None stands for the first function's name.
+#: Example calls to the only function, or to each function by name; None stands for the first function's name.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 #: The name that the first function gets in the file if it has no valid name.
 _OWN = "call"
@@ -91,7 +91,7 @@ def write(
     functions : mapping
         The functions by name; calling the loaded file calls the first one. None stands for the function's own name.
     examples : sequence or mapping, optional
-        Example calls of the only function, or of each function by name; by default, calls with the shapes of recent
+        Example calls to the only function, or to each function by name; by default, calls with the shapes of recent
         calls.
     device_kinds : sequence of str
         The device kinds: 'cpu' for processors, 'gpu' for all others.
@@ -103,7 +103,7 @@ def write(
     Untraceable
         If a file cannot hold a step of a function.
     TypeError, ValueError
-        If an example is not a call of its function, or if a function has no example.
+        If an example is not a valid call to its function, or if a function has no example.
     """
     names = _names(functions)
     calls = _calls(examples, functions, names)
@@ -206,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace and, if it is valid only for the example's shapes, the reason, else None."""
+    """Return a trace, and the reason why it is valid only for the example's shapes, or None if lengths may differ."""
     if fixed is not None:
         return traced(True), fixed
     try:

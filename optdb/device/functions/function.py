@@ -21,7 +21,7 @@ from optdb.runtime.sigint import defer_sigint
 
 #: The maximum number of traced calls that a function keeps; when another one is added, all are discarded.
 _MOST_TRACED = 64
-#: Maximum size in bytes of the arguments of a call that is first traced to run in the calling thread.
+#: A call is first traced for the calling thread if its arguments have at most this many bytes.
 _MOST_BYTES_IN_CALLER = 1 << 20
 
 
@@ -63,7 +63,7 @@ class TracedFunction:
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs for the given arguments, for functions without updates."""
+        """Call the function, which must have no updates, and return the outputs for the given arguments."""
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:

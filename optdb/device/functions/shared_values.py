@@ -87,7 +87,7 @@ class PairedBuffer:
 
 
 class Resident:
-    """A host array that stays on the device between calls; if memory is not shared, only a new array is copied."""
+    """A host array that stays on the device between calls; unless memory is shared, each new array is copied."""
 
     #: The one-dimensional array on the device, from the first `send` on.
     array: Array
@@ -249,7 +249,7 @@ def fetched(cell: Cell) -> Any:
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return the shared value of a proxy if it is in the context, else None."""
+    """Return a proxy's shared value; None if the value is not in the context."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 
@@ -262,7 +262,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Move a cell's value to the device if necessary; return its array if that is new, else None."""
+        """Move a cell's value to the device if necessary; return its array if the array is new, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -288,7 +288,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Move a value to the device if necessary; return its array if that is new, else None."""
+        """Move a value to the device if necessary; return its array if the array is new, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

@@ -22,7 +22,7 @@ from optdb.runtime.device_profiles import DeviceProfile
 
 
 class FunctionMemory:
-    """A function's values in cells: the arrays of buffers that are bound or written, and other values."""
+    """The cells that hold a function's values: the arrays of bound or written buffers, and other values."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -43,7 +43,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return the memory for a loop's body; it shares these buffers."""
+        """Return the memory for a loop's body, which shares the given buffers of this memory."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))

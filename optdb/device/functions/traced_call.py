@@ -39,7 +39,7 @@ class TracedCall:
     context: Context
     memory: FunctionMemory
     options: PlanOptions
-    #: The buffers of the arguments; None if they are not arrays.
+    #: The buffers of the arguments; None for arguments that are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
     #: The arguments that each call copies, with their positions.
     copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class TracedCall:
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if that can replace the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: Other next values, such as those with new lengths, in the form of `outputs`.
+    #: Other next values, such as those with new lengths, in the same form as `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
     #: Conditions that are checked with the results if there are no updates.
     conditions: Conditions | None = None
@@ -198,7 +198,7 @@ class TracedCall:
         return results
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Enqueue a call that does not need the host; return the result arrays and the events that fill them."""
+        """Enqueue a call that does not need the host; return the result arrays and the events of the copies to them."""
         events = self.send(cells)
         begin_work(self.context)
         self.machine()

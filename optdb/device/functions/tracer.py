@@ -1,4 +1,4 @@
-"""Traces function calls: while computing the results, or, for an export, without executing anything."""
+"""Traces function calls, either while computing their results or, for an export, without executing anything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from optdb.runtime.recording import Untraceable
 
 
 class Retrace(Exception):
-    """Raised if a trace finds a fact that it needed earlier; the trace must then be restarted."""
+    """Raised if a trace discovers a fact that it needed earlier; the trace must then be restarted."""
 
 
 class TooMuchWork(Exception):

@@ -179,7 +179,7 @@ def _run_as_child() -> None:
     # The second build loads the first one's binary, as the parent process will.
     for _ in range(2):
         program, _ = build(context, description, written)
-    # The parent process launches the kernel that writes addresses next, so make the driver cache this kernel.
+    # The parent process next launches the kernel that writes addresses, so make the driver cache this kernel.
     addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
     listed = [(number[unit], name, case) for (unit, name), case in cases.items()]

@@ -53,7 +53,7 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], setting
 
 
 def build_early(context: Context) -> None:
-    """Build the program for merged copies in advance on devices that need it, so that no call waits."""
+    """On devices that need the program for merged copies, build it in advance, so that no call waits for it."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 

@@ -28,7 +28,7 @@ class Pause:
     """A wait requested by a course: its condition, and the commands to enqueue meanwhile."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
-    calls: int = 0  #: Total number of the plan's calls before the course continues.
+    calls: int = 0  #: Total number of the plan's calls after which the course continues.
     is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after these calls.
     is_watched: bool = False  #: Whether each call during the wait has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.

@@ -132,7 +132,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Map the numbers of products whose phases would leave groups idle to launches with half tiles."""
+        """Map the number of each product whose phase would leave groups idle to launches with half tiles."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count

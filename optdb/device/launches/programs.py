@@ -1,8 +1,8 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
 A *tile* is the work that one group does at a time: one of the command's work items for each item of the group, or a
-piece of a copy. The merged kernel calls the other kernels as functions, which ``bodies`` generates. A kernel whose
-items synchronize needs groups of its own size, or runs in *teams*, which are parts of a group that synchronize
+piece of a copy. The merged kernel calls the other kernels as functions that ``bodies`` generates. A kernel whose
+items synchronize needs groups of its own group size, or runs in *teams*, which are parts of a group that synchronize
 separately (``GridBarrier.has_teams``).
 """
 

@@ -63,7 +63,7 @@ class Residency:
         most = self.max_rounds * self.groups
         if not isinstance(command, EnqueueKernel):
             return most
-        if has_large_tiles(command.name):  # kernels with large tiles take 2.6 times as long beside other commands
+        if has_large_tiles(command.name):  # merged with other commands, such kernels take 2.6 times as long
             return 0
         if command.name.startswith(_PRODUCT):
             return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)

@@ -2,7 +2,7 @@
 
 A command is small if it has one work item, or if running it on several cores saves less time than a launch costs,
 according to the profiling events of a few calls. Compilation starts when the launch time that merging would have saved
-reaches the compile time, which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy
+reaches the compile time, a rule that costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy
 caching", Algorithmica 3, 1988).
 """
 
@@ -151,7 +151,7 @@ class Probe:
     @property
     def small(self) -> bool:
         """Whether running the command on one core adds less time than a launch costs."""
-        # An upper bound: if other cores start late, the first core does more than its share.
+        # The estimate is an upper bound: if other cores start late, the first core does more than its share.
         profile = profile_of(self.timed.device)
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
@@ -172,7 +172,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in one queue, all small or all not small; a flag says whether the run can be merged."""
+    """Yield runs of commands in one queue, all or none of them small; a flag says whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr

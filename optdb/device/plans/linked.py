@@ -1,9 +1,9 @@
 """A compiled function that a front end passes to plans: nodes with their compute functions, and cells for values.
 
-A call runs all nodes, or only the nodes that its branch conditions select; a plan is made for one such path. A call
-finds its path in *rounds*: a round runs all nodes that are certainly needed and have all their inputs, and ends by
-evaluating the available conditions, which select the next round. *Early* conditions depend only on host inputs, and are
-evaluated before the first round.
+A call runs all nodes, or only the nodes that its branch conditions select; these nodes are the call's path, and each
+plan is made for one path. A call finds its path in *rounds*: a round runs all nodes that are certainly needed and have
+all their inputs, and ends by evaluating the available conditions, which select the next round. *Early* conditions
+depend only on host inputs, and are evaluated before the first round.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes on which the outputs and `more` depend: certainly, or else possibly."""
+        """Return the numbers of the nodes on which the outputs and `more` depend or, unless `certainly`, may depend."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -198,7 +198,7 @@ class Branches:
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return, in order, the nodes that compute a condition from host inputs alone; None if it needs others."""
+        """Return, in order, the nodes that compute a condition from host inputs alone; None if that is not possible."""
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -323,7 +323,7 @@ def _find_roles(
 
 
 def _guarded(graph: LinkedFunction, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
-    """Return the inputs to guard: all except conditions, constants, and inputs of which only shapes are read."""
+    """Return the inputs to guard: all except conditions, constants, and inputs that are read only for their shapes."""
     if node.reads_shapes:
         return [var for var in used if var not in given]
     return [var for var in used[bool(node.chosen) :] if var not in graph.constants]
@@ -344,7 +344,7 @@ def _nothing(_: Any) -> Collection[Any]:
 
 @dataclass(eq=False, repr=False)
 class LinkedFunction:
-    """A compiled function: its nodes in the order in which they run, the cells of its values, updates, and options."""
+    """A compiled function: its nodes in execution order, the cells of its values, its updates, and its options."""
 
     nodes: list[Node]
     #: Maps a value to its cell: a list of one element.

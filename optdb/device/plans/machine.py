@@ -57,7 +57,8 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if any updated input is also an output, because an update changes its cell; otherwise empty.
+        #: The output cells if any updated input is also an output, since an update changes that output's cell;
+        #: otherwise empty.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -375,8 +376,8 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # Inputs copied for this call are in different buffers in the next call, and a guard that fails needs intact
-        # inputs.
+        # No plan could repeat this call: inputs copied for this call are in different buffers in the next call, and a
+        # guard that fails needs intact inputs.
         if copied or any(index > path.final for index, _ in path.guards):
             return
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)

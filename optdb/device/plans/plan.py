@@ -2,10 +2,10 @@
 
 Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
 
-A call updates a variable completely or not at all, so a next value is usually copied at the very end. A next value is
-*donated* the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all
-reads of the current value. The next value of a *scratch* variable, whose current value is never read, may be written at
-any time.
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. The current
+value's buffer is *donated* to a next value that is written after all reads of the current value, in the plan's *final*
+part, in which nothing raises. The next value of a *scratch* variable, whose current value is never read, may be written
+at any time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Plan:
         self._final = donation.final
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
-        #: The number of commands of an unmerged run if nothing has changed.
+        #: The number of commands that an unmerged run enqueues if nothing has changed.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in recording.kept_nodes
         )
@@ -96,7 +96,7 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Return the bound steps, split before the first that overwrites an input; enqueue commands that run once."""
+        """Enqueue commands that run once; return the bound steps, split before the first that overwrites an input."""
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
@@ -161,7 +161,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Pass `before` the commands up to the first step that runs in Python or waits; return how many steps ran."""
+        """Call `before` with commands up to the first step that runs in Python or waits; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -203,7 +203,7 @@ class Plan:
         return not all(step.is_repeated(self._changed) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the steps of the final part after `run`; if a step runs in Python, the caller must hold the commands."""
+        """Run the final part's steps after `run`; if one of them runs in Python, the caller must hold back commands."""
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
@@ -213,7 +213,7 @@ class Plan:
 
     @property
     def enqueued(self) -> int:
-        """The number of commands of a run if nothing has changed; a merged launch counts once."""
+        """The number of commands that a run enqueues if nothing has changed; a merged launch counts once."""
         return sum(len(step.commands) for step in self._steps)
 
     @property
@@ -260,7 +260,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results in the plan's arrays, except `borrowed` outputs; return whether later calls may have to copy."""
+        """Copy results that are in plan arrays, unless `borrowed`; return whether later calls may have to copy."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
@@ -365,10 +365,10 @@ class _Values:
         behind = [index + 1 for index, node in enumerate(self._nodes) if node in recording.roles.value_dependent]
         #: Index of the first step that follows every step that may run in Python and every guard that may fail.
         self.final = min(path.final, max([0, *behind, *(index for index, _ in path.guards)]))
-        #: For each memory block, the number of its outputs, plus one if the block is kept or external.
+        #: For each memory block, the number of outputs in it, plus one if the block is kept or external.
         self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
         given = {layout.memory for layout in layouts.values() if layout.memory is not None}
-        #: The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers.
+        #: The number of memory blocks in each buffer, by the buffer's handle; users' arrays may be in sub-buffers.
         self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
         #: The values that a node or the caller reads.
         self._read = {*outputs, *(var for node in self._nodes for var in path.inputs_of(node))}

@@ -43,7 +43,7 @@ class SameValues:
 
 
 class InputKeys:
-    """Computes the key for a call's inputs, and caches its parts for recent arrays."""
+    """Computes the key for a call's inputs, and caches the key's parts for recent arrays."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self._linked = linked

@@ -36,10 +36,10 @@ from optdb.runtime.sigint import commit_point
 COMPARED = 1 << 14
 #: The number of leading elements that are compared first, since they reveal most changes.
 _COMPARED_FIRST = 64
-#: The maximum number of bytes for which a node's results keep separate memory.
+#: The maximum size in bytes of a node's results that keep separate memory.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: The maximum sizes in bytes of a moving view that is copied: on devices that share the host's memory, and on other
-#: devices.
+#: The maximum sizes in bytes of a view that is copied because its offset changes between calls: on devices that share
+#: the host's memory, and on other devices.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
@@ -90,7 +90,7 @@ class Recording:
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps the numbers of nodes that read host values only through lookup tables to the tables.
+    #: Maps the number of each node that reads host values only through lookup tables to these tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     io: IOBinding = field(default_factory=IOBinding)
 
@@ -199,7 +199,8 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> Recording:
     """Run a function's nodes and record their commands, from the first round on.
 
-    From the first node that overwrites an input of the function, the recorder holds commands for the caller.
+    From the first node that overwrites an input of the function, the recorder holds back commands, which the caller
+    enqueues.
     """
     branches = linked.branches
     recording = Recording(linked)
@@ -242,7 +243,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> 
 
 
 def _tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
-    """Return the tables of a node that has just run; empty unless it reads host values only through tables."""
+    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables."""
     if not node.reads_tables_alone or segment.unsupported_reason is not None:
         return []
     value = linked.value

@@ -40,7 +40,7 @@ class PlanStep:
         return not self.commands
 
     def is_repeated(self, changed: set[ValueId]) -> bool:
-        """Return whether the step only enqueues its commands if the variables in `changed` have changed."""
+        """Return whether the step repeats its commands without Python if the variables in `changed` have changed."""
         return not (self.free or self.stale) and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
@@ -173,7 +173,7 @@ class TableUploads:
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload the tables before its step, and drop host guards."""
+        """If a node reads host values only through tables, upload the tables before its step, and drop value guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -207,9 +207,9 @@ class BranchTaken(Exception):
 class BranchGuard(PlanStep):
     """Checks conditions before the steps in the branches that they select."""
 
-    #: The conditions may change in each call.
+    #: Conditions may change in each call, so they are evaluated every time.
     free = True
-    #: The conditions may depend on results of other functions.
+    #: Conditions may depend on results of other functions.
     is_unobservable = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
@@ -270,7 +270,7 @@ def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanS
 
 
 def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Copy an output to the plan's array unless it is there; return False if that is not possible."""
+    """Copy an output to the plan's array unless it is already there; return False if that is not possible."""
     value = cell[0]
     if value is array:
         return True

@@ -69,7 +69,7 @@ def find_commit(
 
     `updates` lists the key, the current value and the next value of each update. `values` lists keys and values that
     are needed after the commit. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether
-    a next value already has the current value's memory.
+    a next value already uses the current value's memory.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -95,7 +95,7 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether a next value with a length check is not among the compared arrays.
+        #: Whether any next value that has a length check is not among the compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The context of the arrays; None if they are in several contexts.

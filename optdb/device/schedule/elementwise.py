@@ -1,4 +1,4 @@
-"""Stores tensors that kernels compute element by element: joins, replaced slices, scattered elements and all others."""
+"""Stores tensors that kernels compute element by element, including joins, replaced slices and scattered elements."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class Lowering(LoopBody):
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        #: The number of times that elements are computed in each fold being unrolled, outermost fold first.
+        #: For each fold being unrolled, outermost first, the number of computed elements, including repetitions by
+        #: outer folds.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
         self._total = math.prod(self.domain)
@@ -94,7 +95,7 @@ class Lowering(LoopBody):
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors to store so that the body shrinks: unrolled folds, or one tensor about half way to `root`."""
+        """Return tensors to store so that the body shrinks: unrolled folds, or one tensor about halfway to `root`."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found

@@ -134,7 +134,7 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the loops to fuse next: the class with the fewest blocked loops or, among these, the fewest points."""
+    """Return the class of loops to fuse next: the one with fewest blocked loops or, among equals, fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):

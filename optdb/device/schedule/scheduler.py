@@ -220,7 +220,7 @@ class Schedule(ElementwiseSchedule):
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
-        """Return a reduction's arrays, and the program that computes its elements; None if it reads them directly."""
+        """Return the arrays that a reduction reads, and the program that computes its elements from them, if any."""
         at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:

@@ -227,6 +227,6 @@ def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> l
                 continue
             off, total = own_mean - mean, seen + more
             squares = squares + own_squares + off * off * (seen * more / total)
-            together = own_mean * (more / total) + mean * (seen / total)  # if a mean is infinite
+            together = own_mean * (more / total) + mean * (seen / total)  # used if a mean is infinite
             mean, seen = np.where(np.isfinite(off), mean + off * (more / total), together), total
         return [mean, squares / np.float64(seen)]

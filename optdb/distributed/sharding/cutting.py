@@ -29,7 +29,7 @@ __all__ = ["synchronous_training"]
 RULE_MODULES = rules.FAMILIES
 #: The minimum number of summands in a bucket: a layer's matrix and its biases.
 _BUCKET_MEMBERS = 2
-#: Ops that combine values of all workers.
+#: Ops that combine values from all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 
 
@@ -52,11 +52,12 @@ def synchronous_training(
     reductions : mapping
         Maps an output's index to 'mean', 'sum' or 'concatenate'. Other outputs have the values for the whole batch.
     gradients : mapping, optional
-        Maps shared variables to their gradients, which are means over the batch. Other gradients are searched for.
+        Maps shared variables to their gradients, which are means over the batch. Other gradients are found in the
+        graph.
     own_statistics : bool
         Whether batch normalization uses the statistics of each worker's part.
     buckets : int
-        The maximum number of pieces in which a worker sends summands.
+        The maximum number of pieces into which a worker's summands are divided for sending.
 
     Raises
     ------
@@ -251,7 +252,7 @@ class _Cut:
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Find the ancestors of a root that the first function must return."""
+        """Add to `carried` the ancestors of a root that `gradients` must store for the other functions."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -293,7 +294,7 @@ class _Cut:
 
 
 def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
-    """Create the round that replaces some nodes, add its results to `copies`, and return its token.
+    """Create the round that replaces the given nodes, add its results to `copies`, and return its token.
 
     Arrays with the same reduction and dtype share a vector, since each vector needs a transfer and a message.
     """
@@ -340,7 +341,7 @@ def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
 
 
 def _held(var: Variable, name: str) -> SharedVariable:
-    """Return a shared variable for a summand or a sum; a float is stored as an array on the device."""
+    """Return a shared variable for a summand or a sum; a floating-point scalar becomes a vector on the device."""
     if not isinstance(var.type, TensorType):
         raise NoGradients(
             f"{var} is not an array, but a step would have to pass it from the forward pass to the updates.\n"

@@ -58,7 +58,7 @@ class Partial(Value):
 
 @dataclass(frozen=True)
 class Own(Value):
-    """A statistic of a worker's own part, which is not combined with those of other workers."""
+    """A statistic of a worker's own part; it is not combined with the other workers' statistics."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds for each round number, because each plan of a function has its own round.
+#: The maximum number of cached rounds for each round number; each plan of a function has its own round.
 _MOST_KEPT = 8
 
 
@@ -41,7 +41,7 @@ class _OfRound(Op):
         return f"{type(self).__name__}{{{self.round}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return a node with a device vector for each vector."""
+        """Return a node that has one device vector as output for each input vector."""
         return Apply(self, list(inputs), [inputs[slot].type() for slot in self.round.vector_slots])
 
     def _context(self, node: Apply) -> Context:

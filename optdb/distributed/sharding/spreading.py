@@ -30,7 +30,7 @@ RULES: dict[type, Rule] = {}
 
 
 def rule(*classes: type) -> Callable[[Rule], Rule]:
-    """Register the decorated function as the rule for some op classes.
+    """Register the decorated function as the rule for the given op classes.
 
     The function takes the spreader, a node and the values of its inputs, at least one of which is not `Replicated`. It
     returns the values of the outputs, or raises `NotSplittable`.
@@ -47,7 +47,7 @@ class Spreader:
     """Builds one worker's graph; `splits` maps the split inputs to axes.
 
     `length` and `first` are int64 inputs of this graph: the length of the batch, and the index of the worker's first
-    row. A loop's inner graph needs `own_length` if none of its inputs is split.
+    row. If `splits` is empty, as for a loop's inner graph, `own_length` must be given.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Spreader:
 
     def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
         """Return the values of a node's outputs, given the values of its inputs."""
-        # A fill depends only on the shape of its first input, so it must not wait for the array.
+        # A fill depends only on the shape of its first input, so it must not wait for that input's elements.
         fills = isinstance(getattr(node.op, "scalar_op", None), Second)
         if all(isinstance(value, Replicated) and not value.zero for value in inputs) and not fills:
             return list(map(Replicated, remade(node, inputs)))
@@ -151,7 +151,7 @@ class Spreader:
         return array_of(array_of(var)[(*[slice(None)] * layout.axis, rows)])
 
     def length_along(self, value: Sharded, axis: int) -> Value:
-        """Return the value of a split array's length along an axis."""
+        """Return the length of a split array along an axis, as a `Value`."""
         own = value.array.shape[axis]
         if axis != value.axis:
             return Replicated(own)

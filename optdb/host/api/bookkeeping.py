@@ -1,7 +1,7 @@
 """Faster versions of FunctionGraph's methods, used while graphs are optimized.
 
 They call the features in the same order as the originals and raise the same errors, but take no step whose cost grows
-with the graph.
+with the size of the graph.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 
 
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
-    """Return the listeners of an event after a change.
+    """Discard the cached order after a change, and return the listeners of an event.
 
     The caller itself calls the listeners: if this function passed the arguments on, each call would take 50 % longer.
     """
@@ -137,7 +137,7 @@ def toposort(self: FunctionGraph) -> list[Apply]:
 
 def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
     """Return the nodes in the order of `io_toposort`; within a session, sort again only after a change."""
-    if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
+    if FunctionGraph.execute_callbacks is not execute_callbacks:  # outside a session, changes are not noticed
         return io_toposort(fgraph.inputs, fgraph.outputs)
     watched = _watched[fgraph]
     if watched.order is None:
@@ -146,8 +146,8 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def nodes_by_op(fgraph: FunctionGraph) -> NodesByOp:
-    """Return the nodes by class and id of their op; within a session, group them again only after a change."""
-    if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
+    """Return the nodes grouped by class and id of their op; within a session, group them again only after a change."""
+    if FunctionGraph.execute_callbacks is not execute_callbacks:  # outside a session, changes are not noticed
         return _grouped(fgraph.apply_nodes)
     watched = _watched[fgraph]
     if watched.by_op is None:
@@ -164,7 +164,7 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Reconnect the users of `variables` after a replacement that raised.
+    """Reconnect the users of `variables` after a replacement that raised an error.
 
     Theano sets a new input before it imports the input's ancestors; if the import raises, the history lacks the change.
     """
@@ -261,7 +261,7 @@ def replace(self: FunctionGraph, r: Variable, new_r: Variable, reason: Any = Non
 
 
 def change_input(self: FunctionGraph, node: Apply | str, i: int, new_r: Variable, reason: Any = None) -> None:
-    """Replace input `i` of a node, or output `i` of the graph, by `new_r`."""
+    """Replace input `i` of a node, or output `i` of the graph, with `new_r`."""
     used = _used_by(self, node)
     r = used[i]
     if r.type != new_r.type:

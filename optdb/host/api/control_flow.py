@@ -68,7 +68,7 @@ def scan_around(
     database : DB
         The last database in Theano's main database that has rewritten the inner graph.
     tag : str
-        A device's tag, whose phases always run.
+        The tag of a device; the phases with this tag always run.
     """
     # With ``gpua``, Scan uses our key instead of requesting C code from types that have none.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
@@ -96,7 +96,7 @@ def scan_with_sequences(
 
 
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
-    """Make a loop without a condition also store a variable of its body.
+    """Make a loop without a stop condition also store the values of a variable of its body.
 
     Return the loop's outputs, and the variable's values in all steps.
     """
@@ -123,7 +123,7 @@ def has_unneeded_sequences(op: Scan) -> bool:
 
 
 def state_slots(loop: Apply) -> dict[int, int]:
-    """Return the outputs of a Scan that are states, with the inputs that hold their initial values."""
+    """Map the outputs of a loop that are states to the inputs that hold their initial values."""
     op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
@@ -175,6 +175,6 @@ def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) ->
 
     The result is a view of the chosen value, because Theano can only copy values of its own types.
     """
-    # ``gpu`` tells IfElse to leave the types of the branches alone.
+    # With ``gpu``, IfElse does not convert the types of the branches.
     chosen = IfElse(op.n_outs, as_view=True, gpu=True, name=op.name)
     return chosen(condition, *branches, return_list=True)

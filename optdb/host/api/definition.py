@@ -1,8 +1,8 @@
 """The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
 Theano may replace an op by another op with equal ``__props__``, although some classes do not list all attributes in
-which their instances differ. A definition contains all attributes except names and derived values, or an inner graph.
-Two ops are the same if their definitions are equal.
+which their instances differ. A definition contains either an inner graph or all attributes except names and derived
+values. Two ops are the same if their definitions are equal.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def definition(op: PureOp) -> Definition:
         return special(op)
     names = declared(type(op)) or ()
     named = isinstance(op, _NAMED)
-    derived = _derived(type(op))  # type: ignore[arg-type]  # the class's hash, not its ops'
+    derived = _derived(type(op))  # type: ignore[arg-type]  # the hash of the class, not of its ops
     rest = {
         name: value
         for name, value in vars(op).items()
@@ -142,11 +142,11 @@ def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
 
 
 def has_inner_graph(cls: type) -> bool:
-    """Return whether a class's ops are described by their inner graphs."""
+    """Return whether the ops of a class are defined by their inner graphs."""
     return cls in _SPECIAL
 
 
-#: Attributes that Theano adds to variables' tags, which do not distinguish graphs.
+#: Attributes that Theano adds to variables' tags; these attributes do not distinguish graphs.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
 #: Attributes that Theano adds to uninitialized arrays, such as a Scan's results before its first step.
 _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
@@ -172,7 +172,7 @@ def _begins_empty(var: Variable) -> bool:
 
 
 def keeps_test_values() -> bool:
-    """Return whether graphs are made with test values."""
+    """Return whether Theano computes test values for new nodes."""
     return config.compute_test_value != "off"
 
 

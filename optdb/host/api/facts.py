@@ -54,7 +54,7 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: Output type preferences with which a scalar op may get inputs that are already upcast.
+#: The output type preferences of scalar ops whose inputs may be upcast beforehand.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 

@@ -23,7 +23,7 @@ from optdb.host.theano.vectorized.plug import by_perform
 #: Maps an op and its input values to the output values. Several constants may share an array, because constants are
 #: never written to.
 _values: dict[Hashable, list[Any]] = {}
-#: The maximum number of input elements of a node whose values are cached.
+#: The maximum number of input elements for which a node's values are cached.
 _SMALL = 8
 #: The maximum number of input elements for which ``perform`` is faster than creating a whole-array function.
 _FEW = 64

@@ -21,7 +21,7 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Var
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the output's dtype. The slots are the inputs, followed by the steps' outputs.
+#: An op, the slots of its inputs, and the output's dtype. Slots number the inputs first, then the steps' outputs.
 Step = tuple[Any, tuple[int, ...], str]
 
 _CHEAP = frozenset(
@@ -41,7 +41,7 @@ def scalar_op_of(node: Apply) -> ScalarOp:
 
 
 def is_cheap(op: Any) -> bool:
-    """Return whether a scalar op takes so few instructions that recomputing it costs less than storing it."""
+    """Return whether a scalar op takes so few instructions that recomputing its result costs less than storing it."""
     return type(op) in _CHEAP
 
 
@@ -60,9 +60,9 @@ def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
 
 
 class _PlainSteps:
-    """The steps of a Composite without duplicates; no step is itself a Composite.
+    """The distinct steps of a Composite; no step is itself a Composite.
 
-    Theano makes the nodes of the steps, copies them twice, and merges equal ones. This class merges equal steps first,
+    Theano makes the nodes of the steps, copies them twice, and merges equal nodes. This class merges equal steps first,
     and makes nodes only twice, with known types and without test values.
     """
 

@@ -75,7 +75,7 @@ def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
-    """Remove duplicate stack traces, which rewriters add to shared constants, for example."""
+    """Remove duplicate stack traces, such as those that rewriters add to shared constants."""
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
         if len(traces) < 2 or isinstance(traces[0], tuple):  # no trace, one trace, or a trace outside a list

@@ -2,7 +2,7 @@
 
 While graphs are optimized, each op object gets a number on first use. Equal ops get the same number, so comparing and
 hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` gives the op classes methods that
-use both tables. The methods remain until the last holder uninstalls them.
+use both tables. The methods remain until every holder, a caller of `install`, has called `uninstall`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Maps a key of equal ops to the first op with that key.
+        #: Maps a key that equal ops share to the distinct ops with that key.
         self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
         #: Maps class and props to hash and number, for ops with Theano's generated methods.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
@@ -50,7 +50,7 @@ class OpNumbering:
         TypeError
             If `op` is unhashable.
         """
-        props = _props_of(type(op))  # type: ignore[arg-type]  # the class's hash, not its ops'
+        props = _props_of(type(op))  # type: ignore[arg-type]  # the hash of the class, not of its ops
         entry = self._enter_by_equality(op) if props is None else self._enter_by_props(op, props)
         self.of[id(op)] = entry
         return entry
@@ -94,7 +94,7 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
 
 
 class _ByProps(metaclass=MetaObject):
-    """A source of the methods that Theano generates for classes with props."""
+    """A class with props, whose methods Theano generates."""
 
     __props__ = ()
 
@@ -128,7 +128,7 @@ settled: dict[int, int | None] = {}
 def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     entries = numbers.of
 
-    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own
+    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own method
         if self is other:
             return True
         entry = entries.get(id(self))
@@ -162,7 +162,7 @@ def _hashes_differ(op: Any, other_op: Any) -> bool:
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
     entries = numbers.of
 
-    def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
+    def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own method
         own: Any = type(self).__hash__
         if own is not __hash__:
             return original(self)
@@ -220,7 +220,7 @@ def install(holder: str) -> None:
 
 
 def uninstall(holder: str) -> None:
-    """Remove a holder; without holders, restore Theano's methods."""
+    """Remove a holder; if no holder remains, restore Theano's methods."""
     with _lock:
         _holders.discard(holder)
         if _holders:

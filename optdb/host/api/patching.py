@@ -72,7 +72,7 @@ class Wrapper(Patch):
 
 
 def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a `wrap` for `Wrapper`; each call passes the wrapped function and the arguments to `function`."""
+    """Return a `wrap` for `Wrapper`; the wrapper passes the wrapped function and the arguments to `function`."""
 
     def wrap(wrapped: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(wrapped)
@@ -136,7 +136,7 @@ class _Stack:
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Treat a value that other code has set as the host's own."""
+        """Treat a value that other code has set as the host's own value."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()

@@ -1,4 +1,4 @@
-"""The results of node rewriters in one form for all hosts, and the names and facts of rewriters."""
+"""The results of node rewriters in one form for all hosts, and the names of rewriters and facts about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Facts(NamedTuple):
     guard : callable, or None
         Returns whether the rewriter may apply to a node.
     lasting : tuple, or callable that returns a tuple
-        Those of the refusals ``None`` and ``False`` that last until an ancestor of the node changes.
+        Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
     before : object, or None
         Another rewriter, which is tried after this one.
     """

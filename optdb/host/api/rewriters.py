@@ -147,7 +147,7 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace the first variable of each pair by the second, all at once, and copy stack traces.
+    """Replace the first variable of each pair with the second, all at once, and copy stack traces.
 
     Raises
     ------

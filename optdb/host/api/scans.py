@@ -89,7 +89,8 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# It stays installed, because CPython does not use a restored object.__new__ and would reject arguments.
+# This group stays installed, because CPython does not use object.__new__ after it is restored, and would reject
+# arguments.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",

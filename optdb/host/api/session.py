@@ -32,7 +32,7 @@ def install_during_sessions(*patches: Patch) -> None:
 
 
 def prepare() -> None:
-    """Install the patches that persist between sessions, before the first session does."""
+    """Install the patches that persist between sessions, without waiting for the first session."""
     with _lock:
         identity.install("enabled")
 

@@ -153,7 +153,7 @@ class LeanAssumptions(AssumptionFeature):
         clients = self.fgraph.clients
         seen = self._stale
         todo = list(seen)
-        for var in todo:  # it grows during the iteration
+        for var in todo:  # the list grows during the iteration
             for client, _ in clients.get(var, ()):
                 for out in client.outputs:
                     if out not in seen:

@@ -30,7 +30,7 @@ _MOST_OPS = 100_000
 
 
 class CachedByOp(Generic[T]):
-    """A function of ops that is computed once for each op object, because hashing ops is slow."""
+    """A function of ops that is evaluated once for each op object, because hashing ops is slow."""
 
     __slots__ = ("_compute", "known")
 
@@ -40,7 +40,7 @@ class CachedByOp(Generic[T]):
         self.known: dict[int, tuple[Any, T]] = {}
 
     def __call__(self, op: Any) -> T:
-        """Return the value of an op."""
+        """Return the function's value for an op."""
         known = self.known
         entry = known.get(id(op))
         if entry is None:
@@ -51,7 +51,8 @@ class CachedByOp(Generic[T]):
 
 
 _DEPTH = 10
-#: The maximum number of operands that are examined: products have few, and long sums mostly begin with a product.
+#: The maximum number of operands that are examined: products have few operands, and most long sums begin with a
+#: product.
 _FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
@@ -86,7 +87,7 @@ def may_be_constant(var: Variable) -> bool:
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Return False only if PyTensor cannot find a value for `var`, at most `depth` nodes deep."""
+    """Return False only if PyTensor cannot find a value for `var` when it searches at most `depth` nodes deep."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)
@@ -105,7 +106,7 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
                     return False
             elif not _is_constant_class(operand.__class__):
                 return False
-        for operand in inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
+        for operand in inputs:  # noqa: SIM110  a loop takes half as long as all() with a generator
             if not _may_be_constant(operand, depth - 1):
                 return False
         return True

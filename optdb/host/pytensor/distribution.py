@@ -1,7 +1,7 @@
 """A guard with which PyTensor's ``local_greedy_distributor`` rewrites long sums and products faster.
 
 PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless that saves
-operations. The guard counts, term by term, how many operations simplifying can save at most.
+operations. The guard counts, term by term, the maximum number of operations that simplification can save.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _as_read(nodes: list[Apply]) -> list[tuple[Apply, list[Variable]]]:
 
 
 def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
-    for node, inputs in read:  # noqa: SIM110  a loop takes half as long as all() of a generator
+    for node, inputs in read:  # noqa: SIM110  a loop takes half as long as all() with a generator
         if node.inputs != inputs:
             return False
     return True
@@ -197,7 +197,7 @@ class _Sum:
     def is_as_it_was(self) -> bool:
         if not _is_as_read(self.read):
             return False
-        for product in self.products:  # noqa: SIM110  a loop takes half as long as all() of a generator
+        for product in self.products:  # noqa: SIM110  a loop takes half as long as all() with a generator
             if not _is_as_read(product.read):
                 return False
         return True
@@ -211,7 +211,7 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if it equals each divisor
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if `var` equals each divisor
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True

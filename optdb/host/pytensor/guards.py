@@ -80,7 +80,7 @@ def _has_a_special_factor(node: Apply) -> bool:
 
 
 def _has_constant_inputs(node: Apply) -> bool:
-    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
+    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() with a generator
         if var.owner is not None or not isinstance(var, Constant):
             return False
     return True

@@ -112,7 +112,7 @@ class _FeatureListeners(tuple):
     """A graph's features at the last look-up, and a map from events to the features' methods."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, ((None, {}),)  # a graph that is loaded or copied looks them up again, by PyTensor's own classes
+        return tuple, ((None, {}),)  # a loaded or copied graph looks the methods up again
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., None]]:
@@ -231,7 +231,7 @@ def _note_lengths(
 def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
     if len(variables) != len(others):
         return False
-    for var, other in zip(variables, others):  # noqa: SIM110  a loop takes half as long as all() of a generator
+    for var, other in zip(variables, others):  # noqa: SIM110  a loop takes half as long as all() with a generator
         if var is not other:
             return False
     return True

@@ -1,4 +1,7 @@
-"""Faster passes of a single node rewriter, which skip nodes that it does not track or that its guard refuses."""
+"""Faster passes of a single node rewriter.
+
+A pass skips nodes that the rewriter does not track or that its guard refuses.
+"""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _turned(node: Apply, value: Any) -> Any:
 
 
 def _of_one_number(node: Apply, value: Any) -> Any:
-    """Return a number in the form of a node's output, which has one element."""
+    """Return a number as the value of a node's one-element output."""
     kind = node.outputs[0].type
     if not isinstance(value, SymInt):
         return np.full((1,) * kind.ndim, value, kind.dtype)

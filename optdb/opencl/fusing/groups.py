@@ -20,7 +20,7 @@ from optdb.opencl.scalar_programs import program_of
 from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
-#: A set of branches, each given as an IfElse node and the branch's index; `ALWAYS` for nodes that every call computes.
+#: A set of branches, each given as an IfElse node and the branch's index; `ALWAYS` for nodes that every call runs.
 Needs = frozenset[tuple[Apply, int]]
 ALWAYS: Needs = frozenset()
 
@@ -169,7 +169,10 @@ class FusionGroups:
                 self._join(node, group, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
-        """Map each group that uses a node, paired with the node's frame there, to the DimShuffles in between."""
+        """Map each use of a node to the DimShuffles that it passes through.
+
+        A use is a group and the node's frame in this group.
+        """
         uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
@@ -181,7 +184,7 @@ class FusionGroups:
         return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
-        """Return the only group that contains `client` or reads a value through it, and the value's frame there."""
+        """Return the only group that contains `client` or reads a value through it, and the value's frame in it."""
         group = self._group_of[client]
         if client in group.members:
             return group, group.members[client]
@@ -273,7 +276,10 @@ def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
 
 
 def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) -> bool:
-    """Tell whether a device accepts a kernel for `result` with `inputs` and `arrays` more; constants are numbers."""
+    """Tell whether a device accepts a kernel for `result` that takes `inputs` and `arrays` more arrays.
+
+    Constants count as numbers.
+    """
     numbers = sum(isinstance(var, Constant) for var in inputs)
     return takes_arguments(result, len(inputs) - numbers + arrays, numbers)
 

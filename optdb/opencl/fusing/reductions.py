@@ -1,7 +1,7 @@
 """Fusion of reductions: with elementwise ops before and after them, and with each other.
 
 Operands that only a reduction uses are never stored (prologue). An elementwise op on the result, such as the division
-of a mean, is computed when the result is stored (epilogue). On GPUs, reductions of the same arrays over the same axes
+in a mean, is computed when the result is stored (epilogue). On GPUs, reductions of the same arrays over the same axes
 are merged, so that the arrays are read once, as in the gradient of a batch normalization; XLA calls this multi-output
 fusion.
 """
@@ -50,7 +50,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return a node's outputs and their replacements by a reduction with the node as epilogue; empty if none fits."""
+    """Return (output, replacement) pairs that make a node the epilogue of a reduction; empty if no reduction fits."""
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
     if not all(node.outputs[0].type.broadcastable) and not is_cheap(node, _QUICK):
@@ -97,7 +97,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return a node's other inputs, with the axes of the reduction's result, and its program as an epilogue."""
+    """Return a node's inputs other than the reduction's result, in the result's axes, and its epilogue program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))

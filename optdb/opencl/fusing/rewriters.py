@@ -135,7 +135,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
     for var in node.inputs:
         more_steps, more_sources = _operands(fgraph, var, node)
         steps, sources = steps + more_steps, sources | more_sources
-        # A kernel also has the sum of the previous parts and an output.
+        # A kernel also takes two other arrays: the sum of the previous parts, and an output.
         fits = steps < MOST_STEPS and takes_inputs(node.outputs[0], sources, 2)
         if len(parts[-1]) > 1 and not fits:
             parts.append([])
@@ -145,7 +145,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, set[Variable]]:
-    """Return how many steps compute `var` within one kernel, up to its limit, and which variables these steps read."""
+    """Return how many steps, up to a kernel's limit, compute `var`, and which variables these steps read."""
     steps, sources = 0, set[Variable]()
     todo = [(var, user)]
     while todo:
@@ -262,5 +262,5 @@ def _constant_of(var: Variable) -> Number | None:
     return Number.of(value.flat[0], var.type.dtype)
 
 
-# After the lift and the device-only rewriters, before the host's fusion.
+# Fusion runs after the lift and the device-only rewriters, and before the host's fusion.
 compile_db().register("opencl_fusion", OpenCLFusion(), 48.7, "opencl", "fusion")

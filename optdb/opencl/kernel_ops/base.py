@@ -121,7 +121,7 @@ class OpenCLKernelBase(Performed, Op):
         Parameters
         ----------
         node : Apply
-            The node to compute; the code may depend on the dtypes and numbers of dimensions of its variables.
+            The node to run; the code may depend on the dtypes and numbers of dimensions of its variables.
         name : str
             The op's name, which the code may use.
         """
@@ -133,7 +133,7 @@ class OpenCLKernelBase(Performed, Op):
         Parameters
         ----------
         node : Apply
-            The node to compute.
+            The node to run.
         inputs : sequence
             The values of the node's inputs.
         outputs : sequence of list
@@ -163,7 +163,7 @@ class OpenCLKernelBase(Performed, Op):
         return compile_kernels(self.gpu_kernels(node, name), self.get_context(node), name)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
-        """Compute a node without a thunk, for example in a test or a debugger."""
+        """Run a node without a thunk, for example in a test or a debugger."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         run(inputs, outputs)
 

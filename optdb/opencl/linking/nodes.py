@@ -83,7 +83,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node in its loop, may read device values, so that held commands must run first."""
+    """Return whether a node, or one in its loop, may read device values, in which case held commands must run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):
@@ -92,7 +92,7 @@ def _reads_device(node: Apply) -> bool:
 
 
 def is_foreign(node: Apply) -> bool:
-    """Return whether a node's op is foreign and touches the device, so that it may enqueue commands unseen by optdb."""
+    """Return whether a node touches the device with a foreign op, which may enqueue commands unknown to optdb."""
     return not hasattr(node.op, "repeatable") and not is_repeatable(node.op) and touches_device(node)
 
 

@@ -2,7 +2,7 @@
 
 The state consists of the inputs that have a next value. The planned VM holds the commands of nodes that overwrite state
 until no node can raise. Nodes that would overwrite state before that are replaced. Theano's own VMs hold no commands;
-with these VMs, only a device op that runs last may overwrite state, and it must overwrite all of it.
+with these VMs, only a device op that runs last may overwrite state, and only if it overwrites all the state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes so that those that overwrite state run last, if possible, and waits run late (``waiting``)."""
+    """Order the nodes so that those that overwrite state run last, if possible, and waits run late (see `waiting`)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)
@@ -97,7 +97,7 @@ class _NodeOrder:
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, except a last node that overwrites all of it."""
+        """Return the nodes that overwrite state; none if only the last node does and it overwrites all the state."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes

@@ -205,7 +205,7 @@ def _may_plan(linker: VM_Linker) -> bool:
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
-    """Return the turn that a thread holds while nodes run; None if no node returns a device array."""
+    """Return the `Turn` that a thread holds while nodes run; None if no node returns a device array."""
     here = (var for node in nodes for var in node.outputs if on_device(var))
     var = next(here, None)
     return None if var is None else var.type.context.turn
@@ -234,12 +234,12 @@ _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_t
 
 
 def install() -> None:
-    """Run functions that are compiled after this call with plans."""
+    """Use plans to run functions that are compiled after this call."""
     _turns.install()
     _safety.install()
     _patches.install()
 
 
 def uninstall() -> None:
-    """Run functions that are compiled after this call without plans."""
+    """Do not use plans to run functions that are compiled after this call."""
     _patches.uninstall()

@@ -1,4 +1,4 @@
-"""Virtual machines for functions with device arrays, and the conversion of functions for plans."""
+"""Virtual machines for functions with device arrays, and the conversion of functions to the form that plans use."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PlannedVM(PlannedMachine, VM):
 class CommittingVM(VM):
     """Mixin for a Theano VM whose nodes overwrite no shared variable: it stores next values at the end of a call."""
 
-    #: Called once, in the next call, after everything else that may raise; if this call raises, nothing is stored.
+    #: Called once, in the next call, after everything else that may raise; if it raises, nothing is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
@@ -89,7 +89,7 @@ class CommittingVM(VM):
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
             before_commit()
-        # An output may be an input whose cell will receive its next value.
+        # An output may be an input whose cell is about to receive the input's next value.
         outputs = [cell[0] for cell in self.output_cells]
         advance(self.advancing)
         return outputs

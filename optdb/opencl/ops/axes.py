@@ -1,4 +1,4 @@
-"""Theano's ops along axes on the device: cumulative sums, maxima, searches, sorts and Fourier transforms.
+"""Device versions of Theano's ops along axes: cumulative sums, maxima, searches, sorts and Fourier transforms.
 
 Sorts are stable regardless of the requested kind; the host does not define the order of equal elements for unstable
 kinds.

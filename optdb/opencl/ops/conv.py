@@ -58,7 +58,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients with respect to the two arrays, each where its array is; the shape has no gradient."""
+        """Return the two arrays' gradients, each on the same host or device as its array; the shape has no gradient."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [patternbroadcast(grad, x.type.broadcastable) for grad, x in zip(gradients, inputs)]
         moved = [
@@ -121,7 +121,7 @@ _CONVOLUTIONS = (
     *(host.AbstractConv3d, host.AbstractConv3d_gradWeights, host.AbstractConv3d_gradInputs),
 )
 
-#: Work items in a work group on a GPU.
+#: The number of work items in a work group on a GPU.
 _GROUP = 256
 
 

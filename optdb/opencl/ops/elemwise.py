@@ -1,4 +1,4 @@
-"""Elementwise ops on the device: with broadcasting, or with results written to slices of one array."""
+"""Elementwise ops on the device, which broadcast their inputs and may write results to slices of one array."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for inputs padded to one `ndim`; raise TypeError if these dtypes have no OpenCL C code."""
+        """Return a node for inputs padded to one `ndim`; raise TypeError if their dtypes have no OpenCL C code."""
         moved = on_one_device(inputs)
         scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if scalar_signature.reason is not None:

@@ -1,7 +1,7 @@
 """Linear algebra: Cholesky factorization and triangular solves on the device, and other ops on the host.
 
 Kernels cannot raise errors. A device op also computes two numbers that describe any error that the host op would raise;
-`OpenCLRequire` reads the numbers and raises the error. `OpenCLOnHost` computes other linear algebra with LAPACK.
+`OpenCLRequire` reads the numbers and raises the error. `OpenCLOnHost` runs other linear algebra ops with LAPACK.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OpenCLCholesky(Shell):
 
 
 class OpenCLSolveTriangular(Shell):
-    """The solution of a triangular system for a vector or a matrix, and the numbers that `OpenCLRequire` checks."""
+    """The solution of a triangular system for one or more right-hand sides, and the numbers for `OpenCLRequire`."""
 
     __props__ = ("lower",)
 
@@ -72,7 +72,7 @@ class OpenCLSolveTriangular(Shell):
         self.lower = lower
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return a node for a matrix and right-hand sides of float32 or float64, cast to a common dtype."""
+        """Return a node for a float32 or float64 matrix and right-hand sides, cast to a common dtype."""
         a, b = cast_to_common(on_one_device([a, b]), "upcast")
         _check_types(self, [a, b], ([2], [1, 2]))
         return Apply(self, [a, b], [b.type(), _faults_type(a)()])
@@ -144,7 +144,7 @@ def _system_unsupported_reason(op: host.Solve, context_name: str | None, inputs:
 
 @lifts([host.Solve], 97, _system_unsupported_reason)
 def lift_solve(op: host.Solve, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the solution of a triangular system; as on the host, only `A_structure` determines the triangle."""
+    """Lift a triangular solve to the device; as on the host, only `A_structure` determines the triangle."""
     a, b = (as_opencl_variable(x, context_name) for x in inputs)
     solved = OpenCLSolveTriangular(op.A_structure == "lower_triangular")(a, b)
     return with_pattern(OpenCLRequire(solution=True)(*solved), outputs[0])
@@ -240,7 +240,7 @@ def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs:
 
 @lifts(list(host.LINEAR_ALGEBRA), 98, _arrays_alone)
 def lift_linear_algebra(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an op that the host computes in a device graph; scalars and integer arrays stay on the host."""
+    """Lift an op that the host runs in a device graph; scalars and integer arrays stay on the host."""
     taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
     lifted = OpenCLOnHost(op, [out.type for out in outputs])
     return lifted(*taken, return_list=True)

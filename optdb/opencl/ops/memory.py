@@ -1,4 +1,4 @@
-"""Ops that create arrays from lengths or diagonals, return diagonals as views, and fill diagonals.
+"""Ops that create arrays from lengths or diagonals, return views of diagonals, or fill diagonals.
 
 Lengths are on the host. If the inputs do not determine a context, the ops store a context's name.
 """
@@ -32,7 +32,7 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(Shell, host.Alloc):
-    """An array filled with a value that is broadcast to the array's shape; by default in the default context."""
+    """An array filled with a value broadcast to the array's shape, in the default context unless one is named."""
 
     __props__ = ("context_name",)
 
@@ -129,7 +129,7 @@ _INTEGERS = frozenset(np.dtype(code).name for code in "bBhHiIlLqQ")
 
 
 class OpenCLExtractDiag(View, host.ExtractDiag):
-    """A view of the diagonals of matrices along two axes, `offset` elements to the right of the main diagonal."""
+    """A view of the diagonals over two axes, `offset` elements to the right of the main diagonal."""
 
     __props__ = ("offset", "axis1", "axis2")
     own_attributes = frozenset({"view"})
@@ -144,14 +144,14 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
 
 
 class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
-    """An array of zeros that contains the input along a diagonal of two axes."""
+    """An array of zeros with the input along a diagonal over two axes."""
 
     computed_by = creation.AroundDiagonal
     settings = ("offset", "axis1", "axis2")
 
 
 class _Fill(Counterpart, Shell):
-    """Base class of the two ops that write a number along a diagonal of a copy."""
+    """Base class of the two ops that copy an array and write a number along a diagonal of the copy."""
 
     device_inputs = slice(0, 2)
 
@@ -163,13 +163,13 @@ class _Fill(Counterpart, Shell):
 
 
 class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
-    """An array with a number along its main diagonal."""
+    """A copy of an array with a number written along its main diagonal."""
 
     computed_by = creation.FillDiagonal
 
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
-    """A matrix with a number along one of its diagonals; the diagonal's offset is on the host."""
+    """A copy of a matrix with a number written along a diagonal; the diagonal's offset is on the host."""
 
     computed_by = creation.FillDiagonalOffset
 

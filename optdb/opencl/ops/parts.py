@@ -1,4 +1,4 @@
-"""Theano's ops that join, tile and split arrays, and that take and change parts of arrays, on the device.
+"""Device versions of Theano's ops that join, tile and split arrays, and that take or change parts of arrays.
 
 Indices stay on the host; an index that was computed on the device is copied to the host.
 """
@@ -67,10 +67,10 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with one part set to another array; if the part covers everything, the other array itself.
+    """An array of zeros with one part set to another array; that array itself if the part covers everything.
 
-    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers in the index. Slices in
-    `entries` are tuples of their bounds, which are hashable in all versions of Python.
+    The inputs are the array, the lengths of the result and the numbers in the index; `kind` is the result's type.
+    `entries` stores slices as tuples of bounds, because slices are not hashable in all versions of Python.
     """
 
     __props__ = ("kind", "entries")
@@ -106,7 +106,7 @@ register_counterparts("lift_inc_subtensor", 42, [host.IncSubtensor], cast_unsupp
 
 
 def entry_kind(entry: Variable) -> EntryKind:
-    """Return a variable's kind as an index entry: an array's spec, ``slice``, or None for a new axis."""
+    """Return the kind of index entry that a variable is: an array's spec, ``slice``, or None for a new axis."""
     if hasattr(entry.type, "dtype"):
         return spec_of(entry)
     return slice if isinstance(entry.type, host.SliceType) else None

@@ -38,7 +38,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
 
 
 class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUniform):
-    """How often each outcome is drawn, for each row of probabilities; the total number of draws is on the host."""
+    """For each row of probabilities, how often each outcome is drawn; the number of draws is on the host."""
 
     device_inputs = slice(0, 2)
 

@@ -82,7 +82,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
 
     @property
     def results(self) -> int:
-        """Number of results before the epilogue."""
+        """Number of results that the reduction passes to the epilogue."""
         return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, ScalarProgram) else 1
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -18,7 +18,7 @@ from optdb.opencl.ops.views import OpenCLDimShuffle
 
 
 class _SoftmaxOp(Counterpart, Shell):
-    """Base class of ops whose operation is made for the dtype of the result."""
+    """Base class of ops whose operation depends on the dtype of the result."""
 
     common_dtype = 0
 
@@ -44,7 +44,7 @@ class OpenCLSoftmax(_RowsOp, host.Softmax):
 
 
 class OpenCLLogSoftmax(_RowsOp, host.LogSoftmax):
-    """The logarithm of a softmax, computed without computing the softmax first."""
+    """The logarithm of a softmax, computed directly rather than from the softmax."""
 
     computed_by = functools.partial(cross_entropy.Softmax, logarithm=True)
 

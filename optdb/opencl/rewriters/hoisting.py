@@ -1,7 +1,7 @@
 """Hoists products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
 A step's products of sequences and weights are too small to fill a GPU. The forward loop stores products of states and
-weights that the gradient's loop would otherwise compute again. Products stay in a loop that may end early.
+weights that the gradient's loop would otherwise recompute. A loop that may end early keeps its products.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return the outputs of a loop without its state-independent products and unused sequences; None if it has none."""
+    """Return a loop's outputs after removing state-independent products and unused sequences; None if it has none."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}

@@ -33,7 +33,7 @@ _CHANGES_OF_NAMED = (
     parts.OpenCLAdvancedBooleanIncSubtensor,
 )
 
-#: Maps classes of ops that can overwrite their first input to functions that turn this on or off.
+#: Maps classes of ops that can overwrite their first input to functions that turn overwriting on or off.
 _OVERWRITING: dict[type, Callable[..., Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
@@ -94,7 +94,7 @@ def _is_temporary(var: Variable) -> bool:
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array, or an equal array with its own allocation if several nodes share the array's allocation."""
+    """Return an array or, if several nodes share its allocation, an equal array with its own allocation."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, OpenCLContiguous):
         views.append(maker.inputs[0])

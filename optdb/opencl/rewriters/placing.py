@@ -26,7 +26,7 @@ from optdb.opencl.variables import OpenCLConstant
 
 @dataclass(frozen=True)
 class _Part:
-    """A slice of an array that a node writes, and the written value."""
+    """A slice that a node writes to an array, and the written value."""
 
     node: Apply
     value: Variable
@@ -156,7 +156,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return a node that computes a chain's parts in their array; None if it has too many arguments."""
+    """Return a node that writes a chain's parts directly to one array; None if it has too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     if not takes_arguments(chain.zeros.outputs[0], len(arrays) + len(program.results), len(program.steps)):

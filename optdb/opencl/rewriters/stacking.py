@@ -1,8 +1,9 @@
 """Replaces sums of matrix products, and products that share a matrix, with one product of joined matrices.
 
-If a network's steps are unrolled, the gradient of a weight is a sum with one product per step: ``dot(a, b) + dot(c,
-d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight also become one
-product. A GPU computes the joined product in a fraction of the time, whereas small products already keep a CPU busy.
+If a network's steps are unrolled, the gradient of a weight is a sum with one product per step. For example, ``dot(a, b)
++ dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight also
+become one product. A GPU computes the joined product in a fraction of the time, whereas small products already keep a
+CPU busy.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for products of parts of one array with one matrix, if the same branches need them."""
+    """Yield replacements for products of one array's parts with one matrix that the same branches need."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():

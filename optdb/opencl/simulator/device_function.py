@@ -55,7 +55,7 @@ class DeviceFunction:
         self._checker: Checker | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the function on the device.
+        """Call the function on the device.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class DeviceFunction:
         TypeError
             If the arguments do not match the function; the error is the same as in Theano.
         MemoryError
-            If the device has too little memory. Shared variables keep their values.
+            If the device has too little memory. Shared variables then keep their values.
         """
         with self._state.turn():
             self._state.check_open()
@@ -88,7 +88,7 @@ class DeviceFunction:
         """Call the function several times with the same arguments, and return the last call's results.
 
         The arguments are uploaded once, and only the last call's outputs are downloaded. Each call reads the original
-        values, even of arguments that the function may overwrite (``theano.In(mutable=True)``); only arrays that your
+        values, even for arguments that the function may overwrite (``theano.In(mutable=True)``); only arrays that your
         own in-place op overwrites keep their new values.
 
         Parameters
@@ -143,7 +143,7 @@ class DeviceFunction:
         Returns
         -------
         Future
-            Its ``wait()`` returns the results. Host arrays are not valid before it returns.
+            Its ``wait()`` returns the results. Results in host arrays are not valid before ``wait()`` returns.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class DeviceFunction:
             return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Run a call step by step, and compare each step with Theano's own ops on the same inputs.
+        """Run a call step by step, and compare each step's results with those of Theano's own ops on the same inputs.
 
         Shared variables and inputs with updates do not change.
 

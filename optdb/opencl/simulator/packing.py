@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
 _first_of = operator.itemgetter(0)
-#: The names of transfers without an op.
+#: The names under which transfers without an op are recorded.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
-#: The minimum size in bytes of a piece that is downloaded early: in general, and with fewer than `PIECE_ARRAYS` arrays.
-#: Each piece delays the device, so small variables wait until more are computed.
+#: The minimum size in bytes of a piece that is downloaded early. The larger minimum is for fewer than `PIECE_ARRAYS`
+#: arrays. Each piece delays the device, so small variables wait until more are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
-#: The maximum size in bytes of a copy after all variables are computed. Another device uploads one piece while the next
-#: one is downloaded.
+#: The maximum size in bytes of each copy that starts after all variables are computed. Another device uploads one piece
+#: while the next one is downloaded.
 LAST_PIECE_NBYTES = 1 << 23
 
 
@@ -75,7 +75,7 @@ class PackedVariables:
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
-        #: The arrays in the cells after the last call of `pack`.
+        #: The arrays in the cells after the last call to `pack`.
         self._packed: list[Any] = []
         #: Maps dtypes to objects that add vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
@@ -156,7 +156,7 @@ class PackedVariables:
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self) -> None:
-        """Copy arrays into the vectors if functions have stored them elsewhere because of another shape or order."""
+        """Copy arrays into the vectors if functions stored them elsewhere because their shape or order changed."""
         self.release()
         # A replayed plan stores the same array objects again.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
@@ -207,7 +207,7 @@ class _Adder:
         self._operation = Elementwise(
             context, ScalarProgram.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
         )
-        #: The terms and the total of the last sum, which `_commands` computes.
+        #: The terms and the total for which `_commands` was prepared.
         self._vectors: list[PackedVector] = []
         self._commands = CommandList()
 
@@ -283,13 +283,13 @@ class _EnqueuePart(Transfer):
         self.call = None
 
     def enqueue(self) -> None:
-        """Start the copy if the driver accepts its prepared call; otherwise, `end` copies the part."""
+        """Start the copy if there is a prepared driver call for it; otherwise, `end` copies the part."""
         if self.call is not None:
             self.call()
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while the rest is computed; `mark` receives the event."""
+    """Adjacent packed variables of one dtype, downloaded while the rest is computed; copies wait for `mark`."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -335,7 +335,7 @@ class PiecewiseDownload:
         self._queue = side_queue(packed._state.context)
         self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
-        #: Computed variables that are still too few for a piece.
+        #: Computed variables that are still too few to form a piece.
         self._computed: dict[int, DeviceArray] = {}
 
     def restart(self) -> None:
@@ -347,7 +347,7 @@ class PiecewiseDownload:
         self._computed.clear()
 
     def enqueue(self, computed: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that download `computed`, which maps variables to next values; a plan replays them.
+        """Enqueue commands that download `computed`, which maps variables to next values; a plan replays the commands.
 
         The commands do nothing if the plan computes the variables elsewhere. Small variables are downloaded with the
         variables that are computed next, or by `end`.

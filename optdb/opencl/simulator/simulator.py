@@ -373,12 +373,12 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     Returns
     -------
     callable
-        Takes a compiled function, returns a `SimulatorOCL`, and raises the errors of its constructor.
+        Takes a compiled function, returns a `SimulatorOCL`, and raises the same errors as its constructor.
     """
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: An alias from the first proposal; sizes need not be fixed.
+#: An alias that the first proposal used; sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

@@ -127,7 +127,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
 
 
 class Archive:
-    """A file whose integrity and limits have been checked.
+    """A file that has been checked for integrity and against the limits.
 
     The constructor raises OSError if the file cannot be read, and FileError if it is not a valid file of this version.
     """
@@ -138,8 +138,8 @@ class Archive:
         self._arrays: dict[str, HostArray] = {}
         # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound on the host memory, in bytes, that the file takes after it is read; at first, only the list of
-        #: its members is included.
+        #: An upper bound on the host memory, in bytes, that the file takes after it is read; initially, it includes
+        #: only the list of the file's members.
         self.host_bytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", self.host_bytes, f"the list of the members of {path}")
         try:
@@ -148,7 +148,7 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest without the fields that `pack` adds, which this class checks.
+        #: The manifest without the fields that `pack` adds and that this class checks.
         self.manifest = self._manifest()
         self._check_members(self.manifest.pop("members", None))
 
@@ -278,7 +278,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound on the additional host memory per byte of a member that is used, in bytes."""
+    """Return an upper bound on the additional host memory for a member in use, in bytes per byte of the member."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

@@ -42,14 +42,14 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Upper bounds for the host memory in bytes of one bound command, including the driver's kernel, and of one size.
+#: Upper bounds on the host memory, in bytes, for one bound command, including the driver's kernel, and for one size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
 #: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
-#: The maximum number of bound traces that a function caches with their memory.
+#: The maximum number of bound traces that a function caches together with their memory.
 MAX_BOUND_PER_METHOD = 8
 
 
@@ -115,7 +115,7 @@ class Resources:
     kernels: Kernels
     states: Sequence[cl.Buffer]
     budget: Budget
-    #: Runs first calls in a child process; None if calls are not rehearsed.
+    #: Rehearses first calls in a child process; None if calls are not rehearsed.
     rehearsals: Rehearsals | None = None
     #: Maps the id of a constant, which the archive keeps alive, to its buffer.
     constants: dict[int, cl.Buffer] = field(default_factory=dict)
@@ -149,7 +149,7 @@ _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace bound to the sizes `values`; the arguments at positions `free` may change their values in each call.
+    """A trace bound to the sizes `values`; arguments at the positions `free` may have new values in each call.
 
     The constructor raises FileError if a command is not valid, LimitError if a limit is exceeded, and MemoryError if
     the values do not fit in device memory.
@@ -165,8 +165,8 @@ class Bound:
         #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Each `Memory` that, according to the file, must start at offset 0 of a buffer; kernels may require this of
-        #: others.
+        #: Each `Memory` that, according to the file, must start at offset 0 of a buffer; kernels may require the same
+        #: of other `Memory` objects.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -194,7 +194,7 @@ class Bound:
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the values for a new call with these sizes; return False if a guard fails."""
+        """Update the argument values for a new call with the bound sizes; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -207,7 +207,7 @@ class Bound:
 
     def run(self, call: Call) -> list[HostArray]:
         """Run the commands and return the results."""
-        # Make all checks before the first command is enqueued.
+        # Run all checks before the first command is enqueued.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
@@ -242,7 +242,7 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is computed, its source and a sorted copy also exist.
+        # While a table is computed, its source and a sorted copy are also in memory.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:

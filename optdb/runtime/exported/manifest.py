@@ -195,7 +195,7 @@ class SavedTrace(Record):
         return GuardSet(self.entries, self.guards, names)
 
     def deciding_sizes(self) -> Iterator[Any]:
-        """Yield the numbers that determine sizes, and omit those that only determine kernel arguments or uploads."""
+        """Yield the numbers that determine sizes, omitting those that only determine kernel arguments or uploads."""
         for shape in self.arguments:
             yield from shape
         yield from (memory.nbytes for memory in self.memories if isinstance(memory, Workspace))

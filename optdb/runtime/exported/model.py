@@ -26,7 +26,7 @@ from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
 from optdb.unknown_names import UnknownName
 
-#: The maximum number of failed guards or shared values in a message.
+#: The maximum number of failed guards or shared values that an error message lists.
 _NAMED = 8
 
 
@@ -105,7 +105,7 @@ class LoadedMethod:
         Parameters
         ----------
         arguments : sequence of numpy.ndarray
-            An array for each argument in ``signature``, with its dtype and number of dimensions.
+            An array for each argument in ``signature``, with that argument's dtype and number of dimensions.
 
         Returns
         -------
@@ -257,8 +257,8 @@ def load(
     device : str or Context
         The device: 'auto' selects the best working device; otherwise a spec as described in `optdb.runtime.devices`.
     max_host_bytes : int
-        The maximum number of bytes of host memory for the file's content and for a call's uploads and results, without
-        its arguments.
+        The maximum number of bytes of host memory for the file's content and for a call's uploads and results, not
+        counting the call's arguments.
     max_device_bytes : int
         Maximum number of bytes of device memory.
     max_work_items : int
@@ -278,7 +278,8 @@ def load(
     Raises
     ------
     FileError
-        If the file is damaged, is not valid, has another version, or does not support this kind of device.
+        If the file is damaged, is not valid, is from another version of the format, or does not support this kind of
+        device.
     LimitError
         If the file exceeds a limit. Calling its functions can also raise this error.
     DeviceError

@@ -32,7 +32,7 @@ _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 #: An extension that is treated as defined, since programs with double precision run only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
-#: The operators in conditions, in order of precedence; true is 1.
+#: The operators in conditions, from the lowest precedence to the highest; true is 1.
 _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
     {"||": lambda a, b: bool(a or b)},
     {"&&": lambda a, b: bool(a and b)},
@@ -51,7 +51,7 @@ class _Token(NamedTuple):
 
 
 class _Macro(NamedTuple):
-    """A macro, whose body omits white space; `params` is None for an object-like macro."""
+    """A macro, whose body contains no white space; `params` is None for an object-like macro."""
 
     params: tuple[str, ...] | None
     body: tuple[str, ...]

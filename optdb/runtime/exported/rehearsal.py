@@ -32,7 +32,7 @@ ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 _CHILD = "optdb.runtime.exported.rehearsal_child"
 _SOUND = b"sound"
 _LAST_LINES = 5
-#: The errors in a child process that are raised again unchanged.
+#: The child's errors that the parent raises again unchanged.
 _ERRORS = {
     kind.__name__: kind for kind in (FileError, LimitError, ShapeError, MemoryError, TypeError, ValueError, IndexError)
 }

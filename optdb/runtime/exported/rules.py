@@ -168,7 +168,7 @@ class ValueGuards:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return a call's sizes from those of an earlier call by recomputing only `entries`; None if a guard fails."""
+        """Recompute only `entries` in an earlier call's sizes, and return them for this call; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

@@ -33,7 +33,7 @@ _SUMS = (scalars.Add, scalars.Sub)
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply an elementwise op. Rows yield rows; sums and multiples of summands are summands."""
+    """Apply an elementwise op. Results for rows are rows; sums and multiples of summands are summands."""
     op = _scalar_op(node)
     if has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]

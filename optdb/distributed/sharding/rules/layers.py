@@ -65,7 +65,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: The ops that compute each row from the same row of their first inputs, with the number of these inputs.
+#: Maps ops that compute each row from the same row of their first inputs to the number of these inputs.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,
@@ -176,7 +176,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
-    """Return the number of elements of the whole batch in each statistic."""
+    """Return the number of elements in the whole batch from which each statistic is computed."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
     return count
@@ -184,7 +184,7 @@ def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVaria
 
 @rule(mrg_uniform_base, RandomFunction)
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Draw numbers for the whole batch from the generator's state, the shape and parameters."""
+    """Draw numbers for the whole batch, given the generator's state, the shape and the parameters."""
     if has(inputs, Sharded):
         raise NotSplittable(node, "the distribution's parameters differ between examples")
     state, drawn = spreader.replicated(node, inputs)

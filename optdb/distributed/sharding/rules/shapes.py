@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape; each call checks that `own` equals `expected`. Rows would change order if they differed."""
+    """Return a shape that checks at run time whether `own` equals `expected`; otherwise, rows would change order."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -137,7 +137,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         raise NotSplittable(node, "the length of the rows is unknown; replace -1 by it")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
-        # Rows stay in order if the product of the axes before the split axis is unchanged and no row mixes examples.
+        # Rows stay in order if the product of the lengths before the split axis is unchanged and no row mixes examples.
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
@@ -145,7 +145,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"the batch is split along axis {value.axis}, which the reshape does not keep")
-    # Rows stay intact if the product of the axes after the split axis is unchanged.
+    # Rows stay intact if the product of the lengths after the split axis is unchanged.
     checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
@@ -157,7 +157,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return a reshaped array; each call checks that the two numbers of each pair in `checks` are equal."""
+    """Return a reshaped array; at run time, it is checked that the numbers in each pair of `checks` are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -226,7 +226,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; conditions are computed from whole values."""
+    """Keep the layout of the first input; other inputs, such as an assertion's conditions, must be whole."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return spreader.replicated(node, inputs)

@@ -31,7 +31,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: Any) -> Patch:
-    """Turn new DestroyHandlers into instances of the class `handler` if cycles must be detected exactly."""
+    """Return a patch that makes new DestroyHandlers instances of `handler` if cycles must be detected exactly."""
 
     class GraphHandler(handler):
         """`handler` with PyTensor's names for its methods and results."""
@@ -65,7 +65,7 @@ def handler_patch(handler: Any) -> Patch:
 
 
 def supervisor_patch(handler: Any) -> Patch:
-    """Make a Supervisor query a `handler` once for all overwritten variables, not once for each protected variable."""
+    """Return a patch with which a Supervisor queries a `handler` once, instead of once for each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -48,7 +48,7 @@ Tell = Callable[[int, int], None]
 
 
 def can_build(module: Translation) -> bool:
-    """Return whether Theano's C++ compiler compiles a module."""
+    """Return whether Theano's C++ compiler is the compiler for a module."""
     return module.environment.compiler is cmodule.GCC_compiler
 
 
@@ -90,7 +90,7 @@ class ModuleBuilder:
 
     @contextmanager
     def _pool(self, parallel: int) -> Iterator[ThreadPoolExecutor]:
-        """Yield a pool of threads; kill the compilers if the block raises, as on SIGINT."""
+        """Yield a pool of threads; kill the compilers if the block raises an exception, as on SIGINT."""
         pool = ThreadPoolExecutor(parallel, thread_name_prefix="optdb-compile")
         try:
             yield pool

@@ -171,7 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; meanwhile, it is the current Scan for `scan_function`."""
+        """Make the thunk of a Scan; meanwhile, the Scan is the current one for `scan_function`."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:

@@ -1,6 +1,6 @@
 """Builds Theano's own extension modules: its virtual machine, Scan's loop, and the caller of C thunks.
 
-Each extension has its own lock instead of the compiledir's, and its shared library appears atomically.
+Each extension has its own lock instead of the compiledir's lock, and its shared library appears atomically.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_built(compiledir: Path, name: str) -> bool:
 
 @contextmanager
 def build_alone(module: ModuleType) -> Iterator[None]:
-    """Import one of `EXTENSIONS` in the block, under its own lock."""
+    """Hold the lock of one of `EXTENSIONS` while the block imports the extension."""
     from theano.gof import cmodule, compilelock
 
     config = cmodule.config

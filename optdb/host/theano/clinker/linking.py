@@ -42,7 +42,7 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            # A new exception, because the old one's traceback would keep the function and its storage alive.
+            # Create a new exception, because the traceback of `error` would keep the function and its storage alive.
             self.no_code = type(error)(*error.args)
 
     @property
@@ -53,7 +53,7 @@ class Linked:
     def thunk(
         self, node: Apply, no_recycling: Sequence[Variable], inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> _CThunk:
-        """Make a thunk for a node with this signature; `inputs` and `outputs` are its storage."""
+        """Make a thunk for a node with this signature; `inputs` and `outputs` are the node's storage."""
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
         wanted = self.wanted  # None after another thread has loaded the module
@@ -76,7 +76,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that looks up the failed part of the code only after a failure."""
+    """A C thunk that looks up, only after a failure, the part of the code that failed."""
 
     def __init__(
         self, capsule: Any, node: Apply, no_recycling: Sequence[Variable], error: list[Any], module: Any
@@ -94,7 +94,7 @@ class _SharedCThunk(_CThunk):
 
 
 class NodeLinker:
-    """Provides the C code of nodes, cached for other nodes and functions of this process."""
+    """Provides the C code of nodes, and caches it for other nodes and functions of this process."""
 
     def __init__(self) -> None:
         self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}

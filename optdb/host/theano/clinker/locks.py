@@ -83,7 +83,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close descriptors inherited in a fork, which would keep the locks of a dead parent."""
+    """Close the descriptors inherited in a fork, which would keep the locks of a dead parent held."""
     for lock in list(_held):
         # Another thread of the parent may have been about to discard the lock.
         if lock._descriptor is not None:

@@ -1,6 +1,6 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it by calls to cold
+Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it with calls to cold
 functions that all modules of a translation unit share (`HELPERS`), without changing behaviour or errors. The patterns
 match Theano 1.0.5; other code is left unchanged.
 """
@@ -123,7 +123,7 @@ OPTDB_COLD static void set_output_error(PyArrayObject* array)
 }}
 """
 
-#: The code after an error is set, in a node's code and in ParamsType's code.
+#: The code that runs after an error has been set, in a node's code and in ParamsType's code.
 _FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
 
 _DEFAULT_ERROR = re.compile(
@@ -170,7 +170,7 @@ _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: Releases a variable after each call, with two tests of two reference counts each.
+#: Code that releases a variable after each call; it changes two reference counts, with two tests for each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )

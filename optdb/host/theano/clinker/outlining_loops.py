@@ -65,7 +65,7 @@ OPTDB_SHARED static void sort_axes(int count, int* keys, int* axes)
 }}
 """
 
-#: The code after an error is set; see `optdb.host.theano.clinker.outlining`.
+#: The code that runs after an error has been set; see `optdb.host.theano.clinker.outlining`.
 _FAIL = r"\{\s*__failure = \d+;[^{}]*goto \w+;\s*\}"
 
 _RANK = re.compile(r'PyErr_SetString\(PyExc_ValueError, "Not enough dimensions on input\."\);')

@@ -139,7 +139,7 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The two names have the same value, which the compiler does not know. The assignment saves a register.
+#: The two names have the same value, but the compiler does not know that. The assignment saves a register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
@@ -153,7 +153,7 @@ def share(body: str) -> str:
 
 
 def _called(function: str, failed: str) -> str:
-    """Return the template of a call that takes an array."""
+    """Return the replacement text for a call to `function`, which takes an array."""
     groups = {"array": r"\g<array>", "object": r"\g<object>"}
     return (
         rf'\g<array> = ::{_NAMESPACE}::{function}(\g<object>, \g<type>, "\g<type>"); '

@@ -39,7 +39,7 @@ _DIGITS = 40
 
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
-#: The maximum number of attempts to publish a module, because other processes may remove its folder meanwhile.
+#: The maximum number of attempts to publish a module; an attempt fails if another process removes the module's folder.
 MAX_ATTEMPTS = 3
 
 
@@ -96,7 +96,7 @@ class ModuleStore:
         _remove_abandoned(self.folder / "locks")
 
     def publish(self, module: StoredModule, library: Path) -> Path:
-        """Move a module that `library` contains to its final folder; return its library's path.
+        """Move a module, which `library` contains, to its final folder; return the path of its library.
 
         Another process may have stored the module first.
 

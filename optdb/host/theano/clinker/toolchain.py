@@ -79,7 +79,7 @@ class Toolchain:
     def _asking(self) -> Iterator[None]:
         """Let only one process query the compiler; waiting processes then find the answers."""
         with self._mutex:
-            if self._is_asking:  # answering one question requires the answer to another
+            if self._is_asking:  # answering one question may require the answer to another question
                 yield
                 return
             lock = FileLock(self._file.with_suffix(".lock"))

@@ -19,7 +19,7 @@ from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
 #: Modules with more characters are compiled alone, because GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
-#: The maximum length of an op's text. The name of a fused op contains its whole code, which may be long.
+#: The maximum length of an op's printed name. The name of a fused op contains its whole code, which may be long.
 MAX_OP_CHARS = 80
 
 COMMON_HEADERS = (
@@ -27,10 +27,11 @@ COMMON_HEADERS = (
     *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
 )
 
-#: Headers that affect no other code, since no op of Theano has a using-directive for ``std``.
+#: Headers that affect no other code, since no Theano op has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: A header that takes as long to compile as all others together. Theano's tensor code uses it only for debug output.
+#: A header that takes as long to compile as all the other headers together. Theano's tensor code uses it only for debug
+#: output.
 _STREAM_HEADER = "<iostream>"
 
 LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
@@ -65,7 +66,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Translation:
-    """The code of one module: all of it, its own part ('' if it is compiled alone), and its ops."""
+    """The code of one module: the full source, the module's own part ('' if it is compiled alone), and its ops."""
 
     name: str
     source: str
@@ -82,12 +83,12 @@ class Translation:
 
     @functools.cached_property
     def body(self) -> str:
-        """The module's text in a unit, which calls functions that the unit's modules share."""
+        """The module's text in a unit; in a shared unit, it calls functions that the unit's modules share."""
         return self._outlined if self.can_share else self.source
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The module's own part with calls to shared functions; '' if its directives affect other code."""
+        """The module's own part, rewritten to call shared functions; '' if its directives affect other code."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -99,7 +100,7 @@ class Translation:
 
 
 def module_of(linker: Any) -> Translation:
-    """Return the code of an accepted CLinker's module; if an op has no C code, raise the op's error."""
+    """Return the module code of a CLinker that has accepted a graph; if an op has no C code, raise the op's error."""
     module = linker.get_dynamic_module()
     source = module.code()
     prelude = _prelude(linker)
@@ -129,7 +130,7 @@ def _own_part(source: str, prelude: Sequence[str]) -> str:
 
 
 def _prelude(linker: Any) -> tuple[str, ...]:
-    """Return the support code of ops and types that must precede the namespaces."""
+    """Return the ops' and types' support code that must precede the namespaces."""
     texts: dict[str, None] = {}
     for owner in (*(var.type for var in linker.variables), *(node.op for node in linker.node_order)):
         try:
@@ -153,7 +154,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes, with the harmless headers as one of two fixed tuples."""
+    """Return a module's includes; if all are common or harmless headers, return one of two fixed tuples."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -177,10 +178,10 @@ def _bracketed(include: str) -> str:
 
 
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
-    """Divide modules into units with about the same compile time, the largest unit first.
+    """Divide modules into units with similar compile times, sorted from the largest to the smallest.
 
-    A unit has at least `min_effort` characters if the modules have that many, and at most `max_modules` modules. If a
-    unit does not compile, its modules are compiled one by one.
+    A unit has at least `min_effort` characters if the modules together have that many, and at most `max_modules`
+    modules. If a unit does not compile, its modules are compiled one by one.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]

@@ -76,7 +76,7 @@ def _creating(create: Callable[..., Any], self: FunctionMaker, *args: Any, **opt
 
 
 def wrappers() -> list[Patch]:
-    """Return the patches of Theano's functions."""
+    """Return the patches to Theano's functions."""
     together = "the modules of a function are compiled together"
     scans = "the inner functions of Scans are compiled with their outer functions"
     shown = "shows progress; a Scan's inner function may be compiled later"

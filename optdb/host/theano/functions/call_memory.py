@@ -44,7 +44,7 @@ class InputValue:
 
 @dataclass(frozen=True)
 class CallMemory:
-    """The memory of one call, in bytes.
+    """The memory that one call uses, in bytes.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class CallMemory:
 
 
 def call_memory(function: Function, inputs: Mapping[Variable, InputValue]) -> CallMemory:
-    """Return the memory of a call on the host, without memory that ops allocate internally."""
+    """Return the memory that a call needs on the host, excluding memory that ops allocate internally."""
     fgraph = function.maker.fgraph
     order = getattr(function.fn, "nodes", None) or fgraph.toposort()
     lengths = _Lengths(fgraph, inputs)
@@ -235,6 +235,6 @@ def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostAr
     try:
         perform(node, inputs, storage)
     except Exception:
-        # The op also raises an error in the call itself.
+        # The call itself raises the op's error.
         return None
     return np.asarray(storage[number][0])

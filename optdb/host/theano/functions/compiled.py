@@ -27,7 +27,7 @@ class FunctionInTurn(Function):
 
 
 def function_like(function: Function) -> Function:
-    """Return a function with the arguments of `function` and its own storage.
+    """Return a function that has the arguments of `function` but its own storage.
 
     The caller sets ``fn``, which returns the outputs; if ``need_update_inputs`` is False, it also applies updates. The
     values of inputs other than shared variables are copied. Only one thread at a time calls the function.
@@ -80,7 +80,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     Returns
     -------
     object
-        What `backend` returns: a `SimulatorOCL` for `opencl_backend`.
+        The object that `backend` returns: a `SimulatorOCL` for `opencl_backend`.
 
     Raises
     ------
@@ -142,7 +142,7 @@ take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call function
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Compile the nodes of each later outer function in a context from `surround`."""
+    """Compile the nodes of each later outer function inside a context manager that `surround` returns."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -157,7 +157,7 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 
 
 class _CompilationLock:
-    """A reentrant lock that is free in a forked process."""
+    """A reentrant lock that is always free in a newly forked process."""
 
     def __init__(self) -> None:
         self._renew()

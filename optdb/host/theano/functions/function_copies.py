@@ -44,7 +44,7 @@ def _ordering(
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Order nodes so that memory is read before a node overwrites it, and mark the user's overwritten inputs."""
+    """Order nodes so that memory is read before a node overwrites it, and mark inputs that the user's ops overwrite."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph rejects a second DestroyHandler.
@@ -54,7 +54,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Make nodes overwrite copies of values that are no longer updated but outlive a call."""
+    """If an input's value outlives a call but has lost its update, make nodes overwrite a copy of the value."""
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):

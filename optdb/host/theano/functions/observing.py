@@ -130,7 +130,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the first call or of a device's last recorded call; None if unknown."""
+        """Return the memory that the first call, or a device's last recorded call, used; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -205,7 +205,7 @@ def observe(
 ) -> Iterator[None]:
     """Call `see` with each function whose compilation begins in the block, including inner functions.
 
-    Graphs are optimized in the context from `around`, whose value becomes the attribute ``around``.
+    Graphs are optimized inside the context manager that `around` returns; its value becomes the attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:

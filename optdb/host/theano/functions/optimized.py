@@ -1,4 +1,4 @@
-"""Replaces ops that Theano's optimizer chose for the CPU by equivalent plain ops.
+"""Replaces ops that Theano's optimizer chose for the CPU with equivalent plain ops.
 
 A device needs the plain ops. Without in-place ops, only data dependencies order the nodes, and no node overwrites a
 buffer that the copy shares.
@@ -159,13 +159,13 @@ def _has_abstract(node: Apply) -> bool:
     op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
-    # Theano's inferred shape of a gradient ignores dilation.
+    # The shape that Theano infers for a gradient ignores dilation.
     has_shape = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
     return has_shape or set(op.filter_dilation) == {1}
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
-    """Return the result of an op that computes a convolution or its gradient by matrix products."""
+    """Return the result of an op that uses matrix products to compute a convolution or its gradient."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
         border_mode=op.border_mode,

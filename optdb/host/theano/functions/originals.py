@@ -59,7 +59,7 @@ def original_of(function: Function) -> Original:
     Raises
     ------
     TypeError
-        If it is not a compiled function, or if calls update its inputs.
+        If `function` is not a compiled function, or if calls update its inputs.
     """
     if not isinstance(function, Function):
         raise TypeError(f"expected a compiled function, as returned by theano.function, not {function!r}")

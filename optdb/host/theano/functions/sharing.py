@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def watch() -> None:
-    """Record in-place writes from now on, and check the existing functions once."""
+    """Record in-place writes from now on, and mark the variables that existing functions may overwrite."""
     with _lock:
         if _patches.installed:
             return
@@ -37,12 +37,12 @@ def watch() -> None:
 
 
 def version(container: Container) -> int:
-    """Return a number that changes each time a value is set."""
+    """Return a number that changes each time the variable's value is set."""
     return getattr(container, "optdb_version", 0)
 
 
 def has_unmarked_writer(container: Container) -> bool:
-    """Return whether a function may at any time overwrite the variable's value in place without a record."""
+    """Return whether a function may overwrite the variable's value in place without recording the write."""
     return getattr(container, "optdb_written", False)
 
 

@@ -1,7 +1,7 @@
 """Finds a BLAS for Theano's C code, and completes Theano's NumPy-based fallback.
 
-The fallback lacks some functions, and a module that calls one of them cannot be loaded. It needs the GIL, so ops that
-call BLAS in several threads use one thread.
+The fallback lacks some functions, and a module that calls one of them cannot be loaded. The fallback needs the GIL, so
+ops that call BLAS in several threads use one thread.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ CANDIDATES = ("-lopenblas", "-lblas")
 #: The timeout in seconds for a trial program, which normally takes a tenth of a second.
 TIMEOUT_S = 20
 
-# Valid C and C++, because config.cxx is a C++ compiler; BLAS exports unmangled names.
+# The program is valid as both C and C++, because config.cxx is a C++ compiler; BLAS exports unmangled names.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()
@@ -146,7 +146,7 @@ def links(compiler: str, flags: Iterable[str]) -> bool:
             source.write_text(PROGRAM)
             build = [compiler, str(source), "-o", str(program), *flags]
             return _run(build) is not None and _run([str(program)]) is not None
-    except OSError:  # no room for the program: `Toolchain` warns, and does not cache the answer
+    except OSError:  # no disk space for the program: `Toolchain` warns, and does not cache the answer
         return False
 
 

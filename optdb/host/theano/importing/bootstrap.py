@@ -1,7 +1,7 @@
-"""Makes Theano importable here, and calls back once it is imported.
+"""Makes Theano importable here, and runs a callback once Theano is imported.
 
-`start` installs an import hook, and the finders that translate the modules of Theano and of libraries that use it. The
-steps in `AROUND` run when a module imports Theano; `finish` runs after Theano's code.
+`start` installs an import hook, and the finders that translate the modules of Theano and of libraries that use it. Each
+step in `AROUND` runs around the import of one of Theano's modules; `finish` runs after Theano's code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["UnsupportedHost", "finish", "start"]
 
 
 def start(compose: Callable[[], None]) -> None:
-    """Install the import hook and the translation, which call `compose` when Theano is imported, after `finish`.
+    """Install the import hook and the translation; when Theano is imported, `finish` runs, and then `compose`.
 
     If Theano is already imported, run the steps that were missed. A second call, for example when optdb is reloaded,
     does nothing.
@@ -63,7 +63,7 @@ def finish() -> None:
 def default_ldflags() -> str:
     """Return the linker flags of a BLAS that works here, or '' for none.
 
-    Replaces Theano's function, which asks NumPy; NumPy 1.22 and later do not report the BLAS.
+    Replaces Theano's function, which asks NumPy for the flags; NumPy 1.22 and later do not report the BLAS.
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
@@ -112,7 +112,7 @@ def _compiler() -> str:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Make Theano's C code compile with current Python and NumPy versions, and cache queries of the compiler."""
+    """Make Theano's C code compile with current Python and NumPy versions, and cache queries to the compiler."""
     with deferring.deferred(module):
         yield
     ccode.install(module)
@@ -125,7 +125,7 @@ def _cmodule(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _remembering_queries() -> Iterator[None]:
-    """Cache Theano's queries of the compiler while it declares its flags."""
+    """Cache Theano's queries to the compiler while it declares its flags."""
     if not _builds_in_batches():
         yield
         return
@@ -178,7 +178,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Without the compiler's version, Theano would fail later; if its modules are cached, only in `theano.function`.
+    # If the compiler's version is unknown, Theano would fail later, and if its modules are cached, only in
+    # `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -202,7 +203,7 @@ def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object
 
 
 def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
-    """Make the error message of a flag for Theano's GPU back-end name optdb's corresponding flag."""
+    """Make the error about a flag for Theano's GPU back-end mention the corresponding flag of optdb."""
 
     def check_device(value: str) -> object:
         wanted_flags.check_gpu_backend(name, value)
@@ -224,7 +225,7 @@ def _blas_headers(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _without_warning_of_fallback() -> Iterator[None]:
-    """Suppress the warning that there is no BLAS, unless the user has set an empty flag."""
+    """Suppress the warning that there is no BLAS, unless the user has set ``blas.ldflags`` to an empty value."""
     from theano.configdefaults import config
 
     # Read the value first, so that Theano knows whether it is the default.
@@ -253,7 +254,7 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
 
 
 def _parameter(section: object, name: str) -> Any:
-    """Return the object of a Theano flag, not its value."""
+    """Return the object that represents a Theano flag, not the flag's value."""
     return vars(type(section))[name]
 
 

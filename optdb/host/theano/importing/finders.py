@@ -1,4 +1,4 @@
-"""The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for a module.
+"""The finders that optdb puts at the front of ``sys.meta_path``; both query the other finders for a module.
 
 `ImportHook` enters a context manager around the code of selected modules; `TranslatingFinder` replaces their loader.
 """
@@ -19,7 +19,7 @@ Around = Callable[[ModuleType], AbstractContextManager[None]]
 
 
 class ImportHook(MetaPathFinder):
-    """A finder that wraps the import of some modules.
+    """A finder that wraps the import of selected modules.
 
     `around` maps a module's name to a function that returns the context for the module's code. `missing` is called with
     the name of a module that no finder finds, and may raise a better error than Python's.

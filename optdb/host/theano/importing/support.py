@@ -1,4 +1,4 @@
-"""Theano's requirements (versions, a compiler, a folder for compiled code), and the errors if they are not met.
+"""Theano's requirements (versions, a compiler, a folder for compiled code), and the errors raised if they are not met.
 
 Versions are read from the packages' metadata, because an import may fail.
 """
@@ -101,7 +101,7 @@ def naming_compiler(compiler: str) -> Iterator[None]:
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return an error that names the compiler's fault; None if it is not the cause of Theano's `error`."""
+    """Return an error that names the fault in the compiler; None if the compiler did not cause Theano's `error`."""
     complaint = _complaint(error)
     if complaint is None:
         return None
@@ -109,7 +109,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the error to raise instead if the compiler fails regardless of the code; None otherwise."""
+    """Return the error to raise instead of `error` if the compiler fails regardless of the code; None otherwise."""
     if isinstance(error, OSError) and error.filename == compiler:
         return _cannot_start(compiler, error)
     complaint = _complaint(error)
@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the compiler's first message, whose line breaks Theano replaces with dots; None for other exceptions."""
+    """Return the compiler's first message, in which Theano replaced line breaks with dots; None for other errors."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None

@@ -35,7 +35,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a guard that matches a node and its ancestors with a pattern; None if the pattern reads other nodes."""
+    """Return a guard that matches a node and its ancestors against a pattern; None if the pattern reads other nodes."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -215,7 +215,7 @@ def may_distribute(node: Apply) -> bool:
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Theano combines a factor with later factors, so that none is left for the divisors.
+    # Theano tries the divisors after all factors, so no factor is left to be distributed over a divisor.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 

@@ -28,7 +28,7 @@ _stock_simplify_constants = Canonizer.simplify_constants
 
 _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
-#: Theano's simplifiers of products, for ``x / abs(x)`` and the softmax, which do nothing without divisors.
+#: Theano's simplifiers of products: one for ``x / abs(x)``, and one for the softmax. Without divisors, they do nothing.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 #: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its part.
@@ -50,7 +50,7 @@ def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
-    """Return the role of `op` for the canonizer: one of its ops, a transparent DimShuffle, or neither."""
+    """Return the role of `op` for the canonizer: one of its ops, a transparent DimShuffle, or none of these."""
     entry = parts.get(id(op))
     if entry is not None:
         return entry[1]
@@ -125,7 +125,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants, unless there are none or the only one does not change."""
+    """Combine all constants, unless there are none, or only one that would not change."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -148,7 +148,7 @@ def _is_number(v: Any) -> bool:
 def transform(self: Canonizer, node: Apply) -> Any:
     """Return the canonical form of the sum or product that ends with `node`; False if it is canonical.
 
-    Return None if `node` is not the last step.
+    Return None if a later node continues the sum or product.
     """
     parts = _parts_of(self)
     if _part(self, parts, node.op) in (_RANK, _OTHER):
@@ -196,7 +196,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the lasting refusals of the canonizers; Theano's own method has none."""
+    """Return the results that mark a canonizer's refusal as lasting; none for Theano's own method."""
     return (False,) if Canonizer.transform is transform else ()
 
 

@@ -236,7 +236,7 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
-    """Return a Composite with other output types, without copying and merging its scalar graph."""
+    """Return a Composite with different output types, without copying and merging its scalar graph."""
     if type(self) is not Composite or type(Composite) is not MetaObject:  # other classes construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)

@@ -245,7 +245,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule the replacement of a replaced variable's length with the new variable's length."""
+        """Schedule the replacement of an old variable's length with the length of the variable that replaces it."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
@@ -327,7 +327,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape with the lengths that have been replaced since it was built."""
+        """Return a shape with the current replacements for lengths that were replaced after the shape was built."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))

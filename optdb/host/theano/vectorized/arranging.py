@@ -1,4 +1,4 @@
-"""Ops that move elements: views with other axes, increments of rows, and windows of images."""
+"""Ops that move elements: views with rearranged axes, increments of rows, and windows of images."""
 
 from __future__ import annotations
 

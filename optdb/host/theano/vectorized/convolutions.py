@@ -1,4 +1,4 @@
-"""Convolutions as matrix products of columns, which are windows of a few images at a time (im2col).
+"""Computes convolutions as matrix products with columns: the windows of a few images at a time (im2col).
 
 Groups are a batch axis of the products. Unshared and integer convolutions use ``perform``.
 """
@@ -254,7 +254,7 @@ def _lengths(inputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the size of the filters for stride 1."""
+    """Return the size that the filters have if the stride is 1."""
     if geometry.border_mode == "full":
         reach = [above - length + 1 for length, above in zip(images, top, strict=True)]
     else:
@@ -267,6 +267,6 @@ def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[in
 
 
 def _size_of_images(geometry: Geometry, kernel: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the size of the images for stride 1."""
+    """Return the size that the images have if the stride is 1."""
     bounds = zip(top, geometry.extent(kernel), geometry.pads(kernel), strict=True)
     return tuple(above + reach - 1 - before - after for above, reach, (before, after) in bounds)

@@ -42,7 +42,7 @@ def _uniform(node: Apply) -> Compute:
 def _draw(state: np.ndarray, sample: np.ndarray) -> None:
     """Fill `sample`, whose element i comes from stream i % n_streams, and advance `state`."""
     streams = len(state)
-    # Contiguous along the streams; unsigned, so that one comparison detects a sum above the modulus.
+    # The array is contiguous along the streams. Unsigned numbers let one comparison detect a sum above the modulus.
     numbers = state.T.astype(np.uint32)
     for start in range(0, len(sample), streams):
         part = sample[start : start + streams]
@@ -124,7 +124,7 @@ def _choice(node: Apply) -> Compute:
 
 
 def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows with an outcome, and the outcomes; a draw above the last limit has none."""
+    """Return the rows whose draw has an outcome, and the outcomes; a draw above the row's last limit has none."""
     exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
     found = np.flatnonzero(exceeds.any(axis=1))
     return found, exceeds[found].argmax(axis=1)

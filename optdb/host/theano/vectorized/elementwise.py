@@ -74,7 +74,7 @@ class ElementwiseFunction:
         #: An input with the outputs' shape, if any, and the other inputs without broadcast dimensions.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs with broadcast dimensions, each with a list of its other dimensions.
+        #: The inputs with broadcast dimensions, each with a list of the dimensions that are not broadcast.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -85,7 +85,7 @@ class ElementwiseFunction:
         self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
 
     def compute(self, inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
-        """Compute the outputs into the storage cells."""
+        """Compute the outputs and store them in the storage cells."""
         shape = self._shape(inputs) if self._first is None else inputs[self._first].shape
         for index in self._others:
             if inputs[index].shape != shape:

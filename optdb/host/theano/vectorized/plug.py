@@ -1,7 +1,8 @@
-"""The hook that makes Python thunks compute whole arrays.
+"""The hook that makes Python thunks operate on whole arrays.
 
-A Python thunk computes whole arrays if it is made while the engine is active, except with the linker ``py``, Theano's
-reference. Constant folding runs ``perform`` on a few numbers, because translating a node takes longer.
+A Python thunk operates on whole arrays if it is made while the engine is active, except with the linker ``py``,
+Theano's reference. Constant folding runs ``perform`` on a few numbers, because translating the node would take longer
+than that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _linking = _ReferenceLinking()
 
 
 def install() -> None:
-    """Make later Python thunks compute whole arrays."""
+    """Make later Python thunks operate on whole arrays."""
     _patches.install()
 
 

@@ -42,7 +42,7 @@ class _Regions:
         return (..., *(slice(pad, pad + length) for pad, length in zip(self.pad, self.lengths, strict=True)))
 
     def offsets(self) -> Iterator[tuple[Any, ...]]:
-        """Yield, for each element of a window, the index of that element in all regions."""
+        """For each element of a window, yield the index that selects this element in all regions."""
         starts = itertools.product(*map(range, self.window))
         for start in starts:
             yield (
@@ -54,7 +54,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return the number of elements in each region, without elements beyond the border."""
+        """Return the number of elements in each region, excluding elements beyond the border."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True

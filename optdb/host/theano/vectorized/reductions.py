@@ -1,4 +1,4 @@
-"""Reductions over several axes at once, and reductions by scalar ops without a NumPy ufunc."""
+"""Reductions over several axes at once, and reductions with scalar ops that have no NumPy ufunc."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ _makers: dict[type | str, Maker] = {}
 def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
     """Register the decorated function as the maker of functions for nodes of these ops.
 
-    It also applies to subclasses that inherit ``perform``. An op is a class, or a module and a name if its import is
-    slow.
+    The maker also applies to subclasses that inherit ``perform``. Each op is given as a class, or as the class's dotted
+    name if importing its module is slow.
     """
 
     def register(make: Maker) -> Maker:

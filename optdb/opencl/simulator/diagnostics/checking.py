@@ -46,7 +46,7 @@ class Difference:
     #: The two numbers at `index`, or the two shapes or values.
     on_device: Any
     on_host: Any
-    #: The number of differing elements, and of all elements.
+    #: The number of differing elements and the total number of elements.
     count: int
     size: int
     #: Allowed difference at `index`.
@@ -130,7 +130,7 @@ def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any
     )
 
 
-#: The maximum number of differences in the table; the first one is also shown in full.
+#: The maximum number of differences shown in the table; the first one is also shown in full.
 SHOWN = 20
 
 
@@ -163,7 +163,7 @@ class StepCheck:
     line: str
     trace: str
     difference: Difference | None = None
-    #: If the values differ, the names and values of the inputs, which both sides read.
+    #: If the values differ, the names and values of the inputs that both the device and the host read.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -292,7 +292,7 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = NodeEvaluator()
-        # Some ops have no correct ``perform``, so a result that differs is also compared with C code.
+        # Some ops have no correct ``perform``, so a result that differs is also compared with the result of C code.
         self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 

@@ -89,7 +89,7 @@ class MemoryReport(ReportTables):
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:
-    """Return the memory that a call needs with the values stored in a function's inputs."""
+    """Return the memory that a call needs for the values stored in a function's inputs."""
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
@@ -152,7 +152,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
-    """Return an input's spec for the trace; a device array has memory already."""
+    """Return an input's spec for the trace; a device array already has a buffer."""
     kind = var.type
     if on_device(var):
         return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)

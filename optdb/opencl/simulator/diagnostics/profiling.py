@@ -62,7 +62,7 @@ class Row:
     kind: str = ""
     #: The time on the device in seconds; None if nothing was enqueued.
     device: float | None = None
-    #: The time in Python in seconds, without a plan and including waits.
+    #: Host time in seconds, including waits; nodes are run one by one without a plan.
     host: float = 0.0
     #: The number of bytes read and written; each array counts once.
     nbytes: int = 0
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """Memory throughput in GB/s; None if there is no time on the device."""
+        """Memory throughput in GB/s; None if the row has no device time."""
         return self.nbytes / self.device * 1e-9 if self.device else None
 
     @property
@@ -267,7 +267,7 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline in Python's clock; a command is queued before its enqueueing call returns."""
+        """Return the device's timeline on Python's clock; a command is queued before the call to enqueue it returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
@@ -325,7 +325,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return rows with medians over all rounds whose commands equal those of the last round."""
+    """Return rows with the median times of all rounds that ran the same commands as the last round."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [

@@ -50,8 +50,8 @@ class NodeEvaluator:
     ) -> list[Any]:
         """Compute variables and their dependencies, and return their values.
 
-        New values are added to `values`. `computed` is called with each node when its outputs are known, and may remove
-        values. An error names the node and its source line.
+        New values are added to `values`. `computed` is called with each node once the node's outputs are known, and may
+        remove values. An error names the node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:
@@ -128,7 +128,7 @@ class NodeThunk:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Run a call node by node, and count its transfers without changing values."""
+    """Count the transfers of a call by running it node by node, without changing values."""
     with count_transfers() as traffic:
         outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

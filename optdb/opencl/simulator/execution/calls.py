@@ -101,7 +101,7 @@ class TrustedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: The events of copies in progress, kept because dropping an event waits for it.
+        #: The events of copies in progress, kept because dropping an event would wait for its copy.
         self._events: list[Any] = []
         self._was_called = False
         self._stages: dict[int, StagingBuffer] = {}
@@ -134,7 +134,7 @@ class TrustedMethod:
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # On a device that shares the host's memory, a call waits for its results and for reads of lent arrays.
+        # On a device that shares the host's memory, a call waits for its results and for reads of the caller's arrays.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -177,7 +177,7 @@ class Results:
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output, its value, or its shape and mirror.
+        #: For each output, its value if it is on the host; otherwise, its shape and the mirror that receives it.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()
@@ -185,7 +185,7 @@ class Results:
         self._error: Exception | None = None
 
     def wait(self) -> list[Any]:
-        """Wait for the results, but not for later commands, and return them."""
+        """Wait for the results, without waiting for later commands, and return the results."""
         self.fetch()
         if self._error is not None:
             raise self._error
@@ -193,7 +193,7 @@ class Results:
         return self._values
 
     def fetch(self) -> None:
-        """Copy the results out of the mirrors, which other calls may then reuse; `wait` raises errors."""
+        """Copy the results out of the mirrors, which other calls may then reuse; errors are raised later, by `wait`."""
         with self._lock:
             if self._values is not None or self._error is not None:
                 return
@@ -255,7 +255,7 @@ class _Mirrors:
 
 
 class PendingResults:
-    """Calls a method without updates asynchronously, with pending results.
+    """Calls a method without updates asynchronously, and returns its pending results.
 
     Results are copied to pinned memory if possible, since a copy to other memory may block in the driver.
     """
@@ -283,7 +283,7 @@ class PendingResults:
         return self._call.commands(*args) if are_fetched else None
 
     def begin_by(self, script: Script, commands: CommandList) -> Results:
-        """Add a call's `commands` to a script, and return the results; the script must run before the next call."""
+        """Add a call's `commands` to a script that must run before the next call, and return the pending results."""
         results = self._next()
         script.enqueue(commands)
         results.begin(self._values(), lambda mirror, value: mirror.fetch_by(script, value))

@@ -116,7 +116,7 @@ class Executable:
         mutable: set[Variable],
         of_user: set[Variable],
     ) -> None:
-        """Create the graph and its VM, which overwrites the only copy of a value only at the end of a call."""
+        """Create the graph and its VM, so that the only copy of a value is not overwritten before the end of a call."""
         placed = {var for var, binding in bound.items() if binding is not None and binding.placed}
         lasting = {var for var, binding in bound.items() if not isinstance(binding, Input)}
         updated = {source.inputs[number] for number in updates.values()}
@@ -133,8 +133,7 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # Running averages, which later nodes of a network read, would be overwritten too early; weights are
-                # not.
+                # Running averages would be overwritten before later nodes of a network read them; weights would not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
@@ -153,8 +152,9 @@ class Executable:
     ) -> list[Any]:
         """Run the function and return all outputs, with None in place of next values.
 
-        If the call raises, no variable gets its next value. `run` replaces the computation between inputs and outputs.
-        `events` receives the events of copies; if it is None, the call waits for the copies.
+        If the call raises, no variable gets its next value. `run` is called instead of the VM, between the upload of
+        the inputs and the download of the outputs. `events` receives the events of copies; if it is None, the call
+        waits for the copies.
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
@@ -170,7 +170,7 @@ class Executable:
         return outputs + self._padding
 
     def _compute(self, run: Callable[[], Any], scope: ZeroCopyScope | None, events: list[Any] | None) -> None:
-        """Compute with `run`, and store the next values that are kept on the host."""
+        """Call `run`, and store the next values that are kept on the host."""
         try:
             self.take(scope, events)
             present = [(cell, cell[0]) for cell in self._storages]
@@ -203,7 +203,7 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Preserve mutable arguments within the block, where all calls have the same arguments."""
+        """Preserve mutable arguments within the block, in which every call gets the same arguments."""
         for binding in self.inputs:
             binding.spares_argument = True
         try:
@@ -250,13 +250,13 @@ def _bindings(
     mutable: Collection[Variable],
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
-    """Return the inputs' bindings (None for inputs that stay in Theano's storage); add new variables to the state."""
+    """Return the bindings of inputs, None if they stay in Theano's storage; add new shared variables to the state."""
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
         placed = belongs_on_device(source, var, state.context)
         if isinstance(variable, SharedVariable):
             binding = bindings[var] = state.add(variable, storage, placed)
-            # A shared variable is either on the device or on the host for all functions of the state.
+            # Within a state, a shared variable is either on the device or on the host for all functions.
             if var in of_user and binding is not None and binding.placed:
                 raise NotImplementedError(
                     f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
@@ -282,7 +282,7 @@ def _link(
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # Next values and host results may be arguments of the next call; device results are downloaded earlier.
+    # Next values and host results may be arguments of the next call; device results are downloaded before it.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

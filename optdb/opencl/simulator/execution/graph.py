@@ -119,7 +119,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph with plain ops, except nodes in `in_place`; return the copy's inputs, outputs and origins."""
+    """Copy a graph without in-place ops, except on nodes in `in_place`; return the inputs, outputs and origins."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed
@@ -153,9 +153,9 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Rewriters that are left out, since only sizes and indices remain on the host.
+#: Rewriters to exclude, since only sizes and indices remain on the host.
 _LEFT_OUT = ("inplace_elemwise_opt",)
-#: Theano's name for the fusion of nodes that stay on the host.
+#: Theano's name for the rewriter that fuses nodes that stay on the host.
 _FUSION = "elemwise_fusion"
 
 
@@ -205,9 +205,9 @@ def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], argume
         taken.add(view_root(var))
 
 
-#: Ops on scalars that the device runs.
+#: Scalar ops that the device runs.
 _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
-#: Ops on arrays of integers that the device runs.
+#: Ops on integer arrays that the device runs.
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
@@ -229,7 +229,7 @@ def belongs_on_device(fgraph: FunctionGraph, var: Variable, context: Context) ->
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes all dependents of a variable, up to floating-point arrays."""
+    """Return whether the device computes everything that depends on a variable, up to floating-point arrays."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

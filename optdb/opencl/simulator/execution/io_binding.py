@@ -31,9 +31,9 @@ from optdb.runtime.recording import ArrayLayout
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: The names of transfers without an op.
+#: The names under which transfers without an op are recorded.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
-#: The number of shapes for which an input keeps device memory.
+#: The maximum number of shapes for which an input keeps an array on the device.
 _KEPT = 8
 
 
@@ -69,7 +69,7 @@ class Input:
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it must be {self.variable.type}")
         if not self.placed:  # some host ops accept None in place of a number
-            # The VM may leave intermediate values in an overwritable array without a next value.
+            # If a mutable input has no next value, the VM may leave intermediate values in its array.
             may_be_spent = self.mutable and not (self.updated or self.overwritten_by_user)
             self.cell[0] = deep_copy(value) if self.spares_argument and may_be_spent else value
             if scope is not None:
@@ -261,7 +261,7 @@ class ZeroCopyScope:
         for cell in (*self._executable.input_cells, *self._executable.output_cells):
             value = cell[0]
             if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
-                # The array object may be reused for its shape.
+                # The array object itself may be reused for an array of the same shape.
                 value.base_data = None  # type: ignore[assignment]  # PyOpenCL's value for an array without memory
                 cell[0] = None
         self._result_arrays.clear()

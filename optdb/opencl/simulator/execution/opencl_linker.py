@@ -33,7 +33,7 @@ class HostState(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._by_storage = weakref.WeakValueDictionary()
-        # All functions share one turn, because functions that call each other could deadlock with separate turns.
+        # All functions share one lock, because functions that call each other could deadlock with separate locks.
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
@@ -93,7 +93,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user allows to be overwritten; none without `Supervisor`, as after `Function.copy`."""
+    """Return the inputs that the user lets functions overwrite; none without `Supervisor`, as after `Function.copy`."""
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()

@@ -1,7 +1,7 @@
-"""The shared variables of functions on a device, with one copy for all functions that use the variable.
+"""The shared variables of functions on a device; all functions that use a variable share one copy of it.
 
-A :class:`Shared` copies between its cell and Theano's storage on request. A simulator's :class:`State` contains all its
-shared variables, and lets one thread at a time use them.
+A :class:`Shared` copies its value between its cell and Theano's storage on request. A simulator's :class:`State`
+contains all its shared variables, and lets one thread at a time use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
 from optdb.runtime.context import Turn
 from optdb.unknown_names import UnknownName
 
-#: The names of transfers without an op.
+#: The names under which transfers without an op are recorded.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
 
 
@@ -51,7 +51,7 @@ class Shared:
 
     @property
     def in_step(self) -> bool:
-        """Whether Theano's value has not been replaced since the last copy to or from Theano's storage."""
+        """Whether Theano's value has remained the same object since the last copy to or from Theano's storage."""
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
@@ -117,7 +117,7 @@ class Mirror(Shared):
 
 
 class State:
-    """A simulator's shared variables; only the thread that holds the turn uses them."""
+    """A simulator's shared variables; only the thread that holds the lock `turn` uses them."""
 
     #: Whether the device has the only copy of the values, so that a failed call must not overwrite them.
     is_only_copy = True
@@ -142,7 +142,7 @@ class State:
             )
 
     def close(self, description: str) -> None:
-        """Release the shared variables; the caller must hold the turn."""
+        """Release the shared variables; the caller must hold the lock `turn`."""
         self.context.queue.finish()
         self.closed_as = description
         for shared in self:
@@ -168,7 +168,7 @@ class State:
         return len(self._by_storage)
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the shared variable for a storage cell of Theano; add one with Theano's value if there is none.
+        """Return the shared variable for one of Theano's storage cells; add one with Theano's value if there is none.
 
         The first function that uses a variable decides whether it is on the device. Return None if
         functions use Theano's storage directly.

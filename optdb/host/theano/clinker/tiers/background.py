@@ -264,7 +264,7 @@ class Background:
             for job in taken:
                 job.state = RUNNING
             if not taken:
-                # Discard the thread under the same lock, because until then, `start` relies on it for new jobs.
+                # Discard the thread under the same lock, because `start` relies on the thread for new jobs until then.
                 self._threads.discard(threading.current_thread())
             return taken
 
@@ -304,7 +304,8 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The fraction of a compiler's share of the jobs in one unit; later units are chosen with newer measurements.
+#: The fraction of a compiler's share of the jobs that one unit contains; later units are chosen with newer
+#: measurements.
 _SHARE = 0.6
 
 #: Smaller units are not divided, since parsing the headers takes a quarter of their time.

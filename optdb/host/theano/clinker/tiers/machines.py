@@ -109,7 +109,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Give a machine a turn, and a tiered class if a node runs in Python."""
+        """Set the `turn` that a machine's calls hold, and give the machine a tiered class if a node runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -183,7 +183,7 @@ def exchange_of(machine: Any) -> MachineExchange | None:
 
 
 def bind(function: Any) -> None:
-    """Register a function with its machine's exchange, which replaces the machine."""
+    """Register a function with its machine's exchange, so that the exchange can replace the function's machine."""
     exchange = exchange_of(getattr(function, "fn", None))
     if exchange is not None:
         exchange.function = weakref.ref(function)

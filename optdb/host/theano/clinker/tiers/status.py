@@ -26,7 +26,7 @@ class Tier:
     in_c : int
         Number of nodes that run in C.
     in_python : int
-        The number of nodes that run in Python, because their C code is not built yet or they have none.
+        The number of nodes that run in Python, because their C code is not built yet or because they have no C code.
     modules_left : int
         The number of modules that are not built yet.
     modules_failed : int
@@ -63,7 +63,7 @@ def tier(function: Any) -> Tier:
     Raises
     ------
     TypeError
-        If it is not a Theano function.
+        If `function` is not a Theano function.
     """
     machines = list(_machines(function))
     thunks = [thunk for machine in machines for thunk in getattr(machine, "thunks", ())]
@@ -95,7 +95,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
     TimeoutError
         If the C code is not built in time. The function continues in Python, and switches to C later.
     TypeError
-        If it is not a Theano function.
+        If `function` is not a Theano function.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     pending = [thunk for thunk in _pending(function) if thunk.is_pending]

@@ -22,7 +22,7 @@ class CompilerWarning(UserWarning):
 
 
 class ChangingThunk:
-    """Runs a node in Python; after its job is done, runs it in C with the thunk from `make_in_c`.
+    """Runs a node in Python until the node's job is done, and then in C with the thunk from `make_in_c`.
 
     `cells` is the storage of the node's outputs.
     """
@@ -65,7 +65,7 @@ class ChangingThunk:
 
     @property
     def failed_module(self) -> str | None:
-        """The module whose build failed, so that the node stays in Python; None if there is none."""
+        """The module whose build failed, so that the node stays in Python; None if no build failed."""
         return self.job.name if self.job.state == FAILED and not self.is_pending else None
 
     def change_over(self) -> bool:

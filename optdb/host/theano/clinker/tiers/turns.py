@@ -5,7 +5,7 @@ C code holds the GIL for a whole call, but Python code may yield or handle signa
 
 from __future__ import annotations
 
-import _signal  # the C module behind `signal`: it takes plain numbers, and a tenth of the time
+import _signal  # the C module behind `signal`, which takes plain numbers and runs in a tenth of the time
 import os
 import signal
 import threading

@@ -43,7 +43,7 @@ _NUMPY_1: Any = "1.25"
 
 
 def to_repr(value: Any) -> str:
-    """Return repr() of a value, with NumPy scalars as in NumPy 1."""
+    """Return repr() of a value, with NumPy scalars printed as in NumPy 1."""
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return repr(value)
     with np.printoptions(legacy=_NUMPY_1):
@@ -97,7 +97,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; for an array, a list with slices or sequences becomes a tuple."""
+    """Return an index; a list that contains slices or sequences and indexes an array becomes a tuple."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

@@ -72,7 +72,7 @@ def install(cmodule: Any) -> None:
 
 
 def replace_inc_code(inc_code: Any) -> None:
-    """Replace the C code from ``theano.tensor.inc_code`` by code that compiles with NumPy 2."""
+    """Replace the C code from ``theano.tensor.inc_code`` with code that compiles with NumPy 2."""
     if versions.needs_promotion():
         inc_code.inc_code = (NUMPY_2_DIR / "increment_rows.h").read_text
 
@@ -100,7 +100,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
     try:
         with warnings.catch_warnings():
-            # In NumPy 2, this struct, which Scan does not use, is larger than its header declares.
+            # In NumPy 2, this struct is larger than the header declares; Scan does not use the struct.
             warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
             yield
     finally:

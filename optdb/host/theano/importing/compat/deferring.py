@@ -1,7 +1,7 @@
 """Defers the import of large packages until Theano uses them.
 
 SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, although Theano uses little of
-them. `translation` redirects their imports in translated source, and this module in Theano's own source.
+them. `translation` redirects their imports in translated source; this module redirects them in Theano's own source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from optdb.host.theano.importing.compat import versions
 
-#: Theano's modules that import these packages, except modules with other hooks.
+#: Theano's modules that import the deferred packages, except modules with other hooks.
 MODULES = (
     "theano.gof.opt",
     "theano.scalar.basic_scipy",
@@ -27,7 +27,7 @@ MODULES = (
 
 _HERE = "optdb.host.theano.importing.compat.modules"
 
-#: The modules that ``import a.b`` binds to the name ``a``.
+#: Maps each module in a statement ``import a.b`` to the module that the statement binds to ``a``.
 _BOUND = {
     "distutils.spawn": f"{_HERE}.distutils",
     "distutils.sysconfig": f"{_HERE}.distutils",

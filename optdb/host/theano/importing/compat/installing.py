@@ -40,7 +40,7 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano unless it is installed; return whether this call did it. `options` are passed to ``pip install``.
+    """Install Theano unless it is installed; return whether this call did so. `options` are passed to ``pip install``.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def install(options: Sequence[str] = ()) -> bool:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # Disable build isolation, with which pip would replace sys.path and thus remove the shim.
+        # Disable build isolation: with it, pip would replace sys.path, which would remove the shim.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
     return True
 

@@ -25,7 +25,7 @@ class Library(NamedTuple):
     end: Version
     #: Replacements in addition to those for Theano, by module.
     redirected: Mapping[str, str] = {}
-    #: Whether it calls ``decode`` on attributes of HDF5 files, which are text in h5py 3.
+    #: Whether the library calls ``decode`` on attributes of HDF5 files, which are text in h5py 3.
     decodes_text: bool = False
 
     def installed(self) -> Version:

@@ -2,8 +2,8 @@
 
 NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and ``np.float32(1) *
 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano relies on promotion by value, so `translation`
-replaces the operators in Theano's modules by the functions in `OPERATORS`. These convert an operand if the two versions
-differ, and otherwise cost two dictionary look-ups.
+replaces the operators in Theano's modules with the functions in `OPERATORS`. These functions convert an operand if the
+two NumPy versions differ; otherwise they only cost two dictionary look-ups.
 
 The rules of NumPy 1, which `result_dtype` implements:
 
@@ -69,7 +69,7 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
         return a, _beside_array(a.dtype, b)
     if role_b is ARRAY:
         return _beside_array(b.dtype, a), b
-    # A Python number and a NumPy scalar promote by type, with the number as a scalar of the default type.
+    # A Python number and a NumPy scalar promote by type; the number counts as a scalar of the default type.
     return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic, tests of floats, comparisons, choices and bits."""
+"""Kernels for arithmetic, float tests, comparisons, selection and bitwise operations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return C's integer division of floats, whose remainder may have another dtype."""
+    """Return a function for C's integer division of floats, whose remainder may have a different dtype."""
     divided = np.dtype(dtype) if entries.is_real_float(dtype) else None
 
     def compute(x: Any, y: Any, out: Any) -> None:

@@ -1,4 +1,4 @@
-"""Entries of the kernel tables, which select a kernel for an op's dtypes."""
+"""Entries of the kernel tables; an entry selects a kernel for an op's dtypes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_inexact(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class ArrayKernel:
-    """A function that computes a scalar op on arrays, and its requirements."""
+    """A function that applies a scalar op to arrays, and its requirements."""
 
     function: Callable[..., Any]
     dtypes: tuple[str, ...]
@@ -98,7 +98,7 @@ def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
 
 
 def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
-    """Return an entry that combines operands of different dtypes from the left with `ufunc`, as C does.
+    """Return an entry that combines operands of different dtypes with `ufunc`, from left to right, as C does.
 
     If the dtypes do not matter, use `entry`.
     """

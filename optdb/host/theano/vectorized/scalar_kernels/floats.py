@@ -79,7 +79,7 @@ def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> entries.Entry:
-    """Return an entry for a function that the C code replaces by its limit beyond a bound."""
+    """Return an entry for a function; beyond a bound, the C code returns the function's limit instead."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype = signature.out

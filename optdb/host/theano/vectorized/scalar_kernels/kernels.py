@@ -1,4 +1,4 @@
-"""Finds the kernel of a scalar op, and defines the kernels of casts and complex numbers."""
+"""Finds the kernel for a scalar op, and defines the kernels for casts and complex numbers."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _CONVERSIONS: dict[type, entries.Entry] = {
 }
 
 
-#: Entries of ops whose operands are converted to the dtype of the result, and of ops with other conversion rules.
+#: Entries for ops whose operands are converted to the dtype of the result, and for ops with other conversion rules.
 _CONVERTING = {scalars.Conj: entries.in_out_dtype(np.conjugate), **arithmetic.CONVERTING, **floats.CONVERTING}
 _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 
 
 def kernel_of(node: Apply) -> entries.ArrayKernel:
-    """Return the kernel of a scalar op's node; for unknown ops, it calls ``impl`` element by element."""
+    """Return the kernel for a scalar op's node; the kernel for an unknown op calls ``impl`` element by element."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
     signature = entries.ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)

@@ -1,4 +1,4 @@
-"""Helpers for replacements: names of another module, deferred imports, and packages that may be missing."""
+"""Helpers for the replacement modules: names of another module, deferred imports, and packages that may be missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _imported(module: ModuleType | str) -> ModuleType:
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a picklable replacement for a function, which imports its module on first use."""
+    """Return a picklable stand-in for a function; it imports the function's module on first use."""
     return _Later(module, name)
 
 

@@ -1,4 +1,4 @@
-"""``xarray`` for PyMC3, which uses its Dataset class; if xarray is missing, a class without instances."""
+"""``xarray`` for PyMC3, which uses its Dataset class; if xarray is missing, that class has no instances."""
 
 from typing import Any
 
