@@ -381,21 +381,22 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: How often the list has been enqueued while `_is_batched` is None.
+    #: How often the list has been enqueued while it is not decided whether it becomes a batch.
     _times = 0
-    #: Whether the list is enqueued as a batch; None until decided.
-    _is_batched: bool | None = None
+    _is_decided = False
+    #: Enqueues the list as a batch; None if Python enqueues the commands one by one.
+    _run_batch: Callable[[], None] | None = None
 
     def enqueue(self) -> None:
         """Enqueue all commands, which must be bound."""
-        if self._is_batched and not _prints_launches:
-            self.batch.run()
+        if self._run_batch is not None and not _prints_launches:
+            self._run_batch()
             return
         for command in self:
             command.enqueue()
         # Do not count empty lists, which some steps create in each call.
-        if self and self._is_batched is None:
-            self._is_batched = self._decide()
+        if self and not self._is_decided:
+            self._decide()
 
     @functools.cached_property
     def batch(self) -> Batch:
@@ -407,16 +408,20 @@ class CommandList(list[Command]):
         """Whether Python must enqueue some commands, because their driver calls vary."""
         return _prints_launches or not self.batch.is_native
 
-    def _decide(self) -> bool | None:
-        """Decide whether the list becomes a batch; return None if it is too early to decide."""
+    def _decide(self) -> None:
+        """Make the list a batch if it has been enqueued often enough, and if C code is faster than Python."""
         self._times += 1
         queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
-        if len(self) < thresholds.calls:
-            return False
         if self._times < thresholds.times:
-            return None
-        return loop_library() is not None and self.batch.calls >= thresholds.calls
+            return
+        self._is_decided = True
+        if queue is None or loop_library() is None:
+            return
+        if self.batch.calls >= thresholds.calls:
+            self._run_batch = self.batch.run
+        elif self.batch.only_enqueues:
+            self._run_batch = self.batch.run_with_gil
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that must start at offset 0 of a buffer, because a kernel takes no offset for them."""

@@ -96,7 +96,8 @@ class Context:
 
     def check_process(self) -> None:
         """Raise ForkedContext in a fork of the context's process, because a fork lacks the driver's threads."""
-        _check_process(self._pid)
+        if os.getpid() != self._pid:
+            check_process()
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why the device does not support arrays of a dtype; None if it does."""
@@ -131,7 +132,8 @@ class Turn:
     def __call__(self) -> AbstractContextManager[object]:
         """Return the lock for a ``with`` statement; raise ForkedContext in a child of the context's process."""
         # In a forked child, the lock may be held by a thread that does not exist there.
-        _check_process(self._pid)
+        if os.getpid() != self._pid:
+            check_process()
         return self._lock
 
 
@@ -148,11 +150,6 @@ def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
         gc.collect()
         context = cl.Context([device])
     return context, cl.CommandQueue(context, device)
-
-
-def _check_process(pid: int) -> None:
-    if os.getpid() != pid:
-        check_process()
 
 
 @atexit.register

@@ -15,7 +15,7 @@ class BatchThresholds:
 
     #: How many times a list is enqueued command by command before it becomes a batch.
     times: int = 4
-    #: The minimum number of calls in a batch; for fewer calls, a Python loop is as fast.
+    #: The minimum number of calls in a batch that releases the GIL.
     calls: int = 8
 
 

@@ -157,6 +157,8 @@ _FUNCTIONS = (
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: The marker function has the prototype of the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
+#: The functions that enqueue a command that this module prepares, and return at once unless the queue is full.
+_ENQUEUE = frozenset(_FUNCTIONS[:5])
 #: The number of arguments in a record, and the padding for missing arguments.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
@@ -186,6 +188,8 @@ class Batch:
         self.records = call_records(calls)
         #: The number of calls that C code makes.
         self.calls = sum(call is not None for call in calls)
+        #: Whether C code does all the work, and only enqueues commands, so that it never waits for another thread.
+        self.only_enqueues = all(call is not None and call.func.__name__ in _ENQUEUE for call in calls)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
@@ -205,9 +209,9 @@ class Batch:
         """Whether C code does all the work."""
         return self.calls == len(self._fallbacks)
 
-    def run(self) -> None:
-        """Do the work; propagate errors that fallbacks raise."""
-        library, done = loop_library(), 0
+    def run(self, done: int = 0) -> None:
+        """Do the work, except for its first `done` parts; propagate errors that fallbacks raise."""
+        library = loop_library()
         while done < len(self._fallbacks):
             if library is not None:
                 rest = ctypes.byref(self.records, done * _RECORD_NBYTES)
@@ -215,6 +219,19 @@ class Batch:
             if done < len(self._fallbacks):
                 self._fallbacks[done]()
                 done += 1
+
+    def run_with_gil(self) -> None:
+        """Do the work of a short batch that only enqueues; reacquiring the GIL would take as long as the calls."""
+        done = self._call_with_gil()
+        if done < len(self._fallbacks):
+            self._fallbacks[done]()
+            self.run(done + 1)
+
+    @functools.cached_property
+    def _call_with_gil(self) -> Callable[[], int]:
+        function = _loop_with_gil().optdb_call
+        function.restype = ctypes.c_size_t
+        return functools.partial(function, _Handle(ctypes.addressof(self.records)), _Size(len(self._fallbacks)))
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
@@ -261,6 +278,14 @@ def loop_library() -> ctypes.CDLL | None:
                 details,
             )
             return None
+
+
+@functools.cache
+def _loop_with_gil() -> ctypes.PyDLL:
+    """Return the library with the loop over calls, which has been compiled, for calls that keep the GIL."""
+    library = loop_library()
+    assert library is not None, "the caller has checked it"
+    return ctypes.PyDLL(library._name, handle=library._handle)
 
 
 @functools.cache

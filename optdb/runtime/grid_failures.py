@@ -44,6 +44,13 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
         check_words(queue, _read(reader or queue, words))
 
 
+def finish_queue(queue: cl.CommandQueue) -> None:
+    """Wait for a queue; raise DeviceError if a persistent launch in it failed."""
+    if _words:
+        check_launches(queue)
+    queue.finish()
+
+
 def forget_words(queue: cl.CommandQueue) -> None:
     """Wait for a context's queue when the context ends, and drop the context's counters unless a launch failed."""
     words = known_words(queue)

@@ -130,7 +130,7 @@ def test_contexts_differ_in_when_lists_become_batches():
     for _ in range(4):
         for one in listed:
             one.enqueue()
-        batched.append([bool(one._is_batched) for one in listed])
+        batched.append([one._run_batch is not None for one in listed])
     assert batched == [[True, False]] * 3 + [[True, True]]
     for context, buffers in zip(contexts, found):
         np.testing.assert_array_equal(read(context.queue, buffers), expected(SPECS * 2, 4))
@@ -172,7 +172,7 @@ def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, 
     listed = CommandList([listed[0], wrong.prepare(), listed[3]])
     with pytest.raises(cl.Error):
         listed.enqueue()
-    listed._is_batched = True
+    listed._run_batch = listed.batch.run
     with pytest.raises(cl.Error):
         listed.enqueue()
     before[0, :8] = 2 * (2 * before[0, :8] + np.arange(8)) + np.arange(8)
@@ -185,7 +185,7 @@ def test_python_copies_within_a_batch_where_buffers_change(program, arrays, monk
     copied = listed[1]
     copied.is_rebindable = True
     listed.enqueue()
-    assert listed._is_batched and listed.needs_python and listed.batch.calls == len(SPECS) - 1
+    assert listed._run_batch and listed.needs_python and listed.batch.calls == len(SPECS) - 1
     other = np.full(LENGTH, 5, np.float32)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     copied.rebind(1, cl.Buffer(runtime_context().cl_context, flags, hostbuf=other))
@@ -266,7 +266,7 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     for _ in range(2):
         listed.enqueue()
-    assert not listed._is_batched
+    assert not listed._run_batch
     listed.batch.run()
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 3))
 

@@ -50,8 +50,8 @@ class HostComputation:
     #: The source of each input: a host cell's number, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: The target of each output: a host cell's number; or a buffer, the mailbox that fills it, and the shape.
-    outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
+    #: The target of each output: a host cell's number, or a buffer and the mailbox that fills it.
+    outputs: list[int | tuple[Buffer, PairedBuffer]] = field(default_factory=list)
     #: Total host time of all calls in seconds, excluding waits for the device.
     total_s: float = 0.0
 
@@ -61,7 +61,7 @@ class HostComputation:
         values: list[Any] = []
         for x in self.inputs:
             if isinstance(x, Download):
-                values.append(x.mailbox.take(x.stored.shape))
+                values.append(x.mailbox.take())
             elif isinstance(x, int):
                 value = self.memory.cells[x][0]
                 values.append(np.asarray(value) if isinstance(value, ValueOnDevice) else value)
@@ -78,9 +78,9 @@ class HostComputation:
             if isinstance(output, int):
                 cells[output][0] = value
                 continue
-            buffer, mailbox, shape = output
+            buffer, mailbox = output
             value = np.asarray(value)
-            if value.shape != shape:
+            if value.shape != mailbox.values.shape:
                 raise Mismatch
             mailbox.send(value)
             cells[buffer][0] = mailbox.array

@@ -8,7 +8,6 @@ NumPy array over the device's memory. On other devices, and while a call may be 
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
 from optdb.runtime.context import Context
-from optdb.runtime.grid_failures import check_launches
+from optdb.runtime.grid_failures import finish_queue
 from optdb.runtime.host_buffers import pays_zero_copy, wrap_host_array
 from optdb.runtime.library import cl
 
@@ -36,11 +35,14 @@ def is_same_memory(context: Context) -> bool:
 
 
 class PairedBuffer:
-    """A one-dimensional array on the device, with its values on the host."""
+    """A one-dimensional array on the device, with its values in an array of any shape on the host."""
 
-    def __init__(self, context: Context, size: int, dtype: str) -> None:
+    def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
         self._queue = context.queue
-        self.host = np.zeros(size, dtype)
+        #: The values on the host, and the same memory as a vector.
+        self.values = np.zeros(shape, dtype)
+        self.host = self.values.reshape(-1)
+        size = self.host.size
         #: Whether the host array and the device buffer share memory.
         self.is_shared = bool(size) and is_same_memory(context)
         if self.is_shared:
@@ -60,7 +62,7 @@ class PairedBuffer:
         """Send values to the device, which must not be using the buffer. The caller may then modify them."""
         if self._event is not None:
             self._event.wait()
-        self.host.reshape(value.shape)[...] = value
+        self.values[...] = value
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
@@ -76,8 +78,8 @@ class PairedBuffer:
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
-    def take(self, shape: tuple[int, ...]) -> HostArray:
-        return self.host.reshape(shape).copy()
+    def take(self) -> HostArray:
+        return self.values.copy()
 
     def enqueue_take(self, out: HostArray) -> Any:
         """Enqueue a copy of the device's values to a host array; return its event, if any."""
@@ -136,9 +138,7 @@ def finish_work(context: Context) -> None:
 
 def finish(context: Context) -> None:
     """Wait for a device; raise DeviceError if a persistent launch failed meanwhile."""
-    queue = context.queue
-    check_launches(queue)
-    queue.finish()
+    finish_queue(context.queue)
 
 
 class PlacedValue:
@@ -149,7 +149,7 @@ class PlacedValue:
         self.cell = cell
         self.shape: tuple[int, ...] = value.shape
         self.dtype = np.dtype(value.dtype)
-        self._memory = PairedBuffer(context, math.prod(self.shape), self.dtype.name)
+        self._memory = PairedBuffer(context, self.shape, self.dtype.name)
         #: The value as a NumPy array, on devices that share the host's memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
         self._proxy: weakref.ref[ValueOnDevice] | None = None
@@ -186,7 +186,7 @@ class PlacedValue:
         with self.context.turn():
             self._memory.request()
             finish(self.context)
-            return self._memory.take(self.shape)
+            return self._memory.take()
 
     def fetch(self) -> HostArray:
         """Wait for the value, replace the proxy with a NumPy array that the host may modify, and return the array."""
@@ -301,7 +301,7 @@ class SharedArgument:
         own, is_new = self._own, before is not None or self._own is None
         if own is None:
             is_large = pays_zero_copy(value.nbytes)
-            own = Resident(self._context) if is_large else PairedBuffer(self._context, value.size, value.dtype.name)
+            own = Resident(self._context) if is_large else PairedBuffer(self._context, value.shape, value.dtype.name)
             self._own = own
         # Send small values in each call, unless the host would have to wait.
         if not is_new and (isinstance(own, Resident) or may_be_in_use(self._context)) and own.holds(value):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from optdb.device.functions.shared_values import (
     SharedArgument,
     UpdatedArgument,
     begin_work,
-    finish,
     finish_work,
     may_be_in_use,
 )
@@ -27,6 +28,7 @@ from optdb.device.plans.plan import Plan
 from optdb.device.plans.updates import commit
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import finish_queue
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.sigint import commit_point, without_sigint
 from optdb.runtime.timing import RunAhead
@@ -47,12 +49,12 @@ class TracedCall:
     #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: For each output, a mailbox with a shape, a host cell's number, or a constant; None for next values.
-    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
+    #: For each output, a mailbox, a host cell's number, or a constant; None for next values.
+    outputs: list[PairedBuffer | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if that can replace the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
     #: Other next values, such as those with new lengths, in the same form as `outputs`.
-    next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
+    next_values: dict[int, PairedBuffer | int | HostArray] = field(default_factory=dict)
     #: Conditions that are checked with the results if there are no updates.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
@@ -60,16 +62,21 @@ class TracedCall:
     _machine: PlannedMachine | None = None
     #: The buffers that the host reads after a call, unless they are in host memory.
     _requested: list[PairedBuffer] = field(default_factory=list)
+    #: For each output, and for each other next value, a function that returns its value after a call.
+    _takes: list[Callable[[], Any]] = field(default_factory=list)
+    _takes_next: list[Callable[[], Any]] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
     def link(self) -> None:
         """Create the machine that runs later calls with plans."""
-        read_back = [x[0] for x in (*self.outputs, *self.next_values.values()) if isinstance(x, tuple)]
+        read_back = [x for x in (*self.outputs, *self.next_values.values()) if isinstance(x, PairedBuffer)]
         if self.conditions is not None:
             read_back.append(self.conditions.values)
         self._requested = [mailbox for mailbox in read_back if not mailbox.is_shared]
+        self._takes = list(map(self._take_of, self.outputs))
+        self._takes_next = list(map(self._take_of, self.next_values.values()))
         bound, cells = self.memory.bound, self.memory.cells
         writers = Counter(value for node in self.nodes for value in node.outputs)
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
@@ -101,22 +108,32 @@ class TracedCall:
         if self.device_steps:
             self._machine = PlannedMachine(linked)
 
-    def send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Transfer a call's arguments to the device; if the device is busy, return the events of the copies."""
+    def send(self, cells: Sequence[Cell]) -> None:
+        """Transfer a call's arguments to the device, which is not using those of earlier calls."""
+        for paired, position in self.copied:
+            paired.send(cells[position][0])
+        if self.on_host or self.shared:
+            self._send_others(cells)
+
+    def _enqueue_send(self, cells: Sequence[Cell]) -> list[Any]:
+        """Transfer a call's arguments to the device, which may be in use; return the events of the copies."""
+        events = [paired.enqueue_send(cells[position][0]) for paired, position in self.copied]
+        self._send_others(cells)
+        return events
+
+    def _send_others(self, cells: Sequence[Cell]) -> None:
+        """Pass on the arguments that the host reads, and those that may already be on the device."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
-        events: list[Any] = []
-        if may_be_in_use(self.context):
-            events += [paired.enqueue_send(cells[position][0]) for paired, position in self.copied]
-        else:
-            for paired, position in self.copied:
-                paired.send(cells[position][0])
         for position, argument in self.shared.items():
             cell, buffer = cells[position], self.buffers[position]
             array = argument.update(cell if isinstance(argument, UpdatedArgument) else cell[0])
             if array is not None and buffer is not None:
                 self.memory.bind(buffer, array)
-        return events
+
+    @cached_property
+    def _queue(self) -> Any:
+        return self.context.queue
 
     @property
     def machine(self) -> PlannedMachine:
@@ -144,9 +161,11 @@ class TracedCall:
         """Return the results of an enqueued call, and store next values in the inputs' cells."""
         results = self.results()
         if self.next_values:
-            for position, value in zip(self.next_values, self._fetched(self.next_values.values())):
+            following = [take() for take in self._takes_next]
+            for position, value in zip(self.next_values, following):
                 cells[position][0] = value
-        self.note_updates(cells, is_done=True)
+        if self.updates:
+            self.note_updates(cells, is_done=True)
         return results
 
     def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
@@ -160,21 +179,18 @@ class TracedCall:
         """Return the results of an enqueued call; raise the error of a condition that does not hold."""
         for mailbox in self._requested:
             mailbox.request()
-        finish(self.context)
+        finish_queue(self._queue)
         if self.conditions is not None:
             self.conditions.check()
-        return self._fetched(self.outputs)
+        return [take() for take in self._takes]
 
-    def _fetched(self, outputs: Iterable[Any]) -> list[Any]:
-        found: list[Any] = []
-        for output in outputs:
-            if isinstance(output, tuple):
-                found.append(output[0].take(output[1]))
-            elif output is None:
-                found.append(None)
-            else:
-                found.append(output.copy() if isinstance(output, np.ndarray) else self.memory.cells[output][0])
-        return found
+    def _take_of(self, output: PairedBuffer | int | HostArray | None) -> Callable[[], Any]:
+        """Return a function that returns an output's value after a call."""
+        if isinstance(output, PairedBuffer):
+            return output.values.copy
+        if isinstance(output, np.ndarray):
+            return output.copy
+        return partial(itemgetter(0), [None] if output is None else self.memory.cells[output])
 
     @property
     def needs_host(self) -> bool:
@@ -199,18 +215,21 @@ class TracedCall:
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
         """Enqueue a call that does not need the host; return the result arrays and the events of the copies to them."""
-        events = self.send(cells)
+        events: list[Any] = []
+        if may_be_in_use(self.context):
+            events += self._enqueue_send(cells)
+        else:
+            self.send(cells)
         begin_work(self.context)
         self.machine()
         self.note_updates(cells, is_done=False)
         found: list[Any] = []
-        for output in self.outputs:
-            if isinstance(output, tuple):
-                mailbox, shape = output
-                found.append(np.empty(shape, mailbox.host.dtype))
-                events.append(mailbox.enqueue_take(found[-1]))
+        for output, take in zip(self.outputs, self._takes, strict=True):
+            if isinstance(output, PairedBuffer):
+                found.append(np.empty_like(output.values))
+                events.append(output.enqueue_take(found[-1]))
             else:
-                found += self._fetched([output])
+                found.append(take())
         return found, [event for event in events if event is not None]
 
     @property

@@ -100,7 +100,7 @@ class FunctionTracer:
         elif resident:
             self.traced.shared[position] = SharedArgument(self.context)
         else:
-            paired = PairedBuffer(self.context, tensor.size, tensor.dtype)
+            paired = PairedBuffer(self.context, tensor.shape, tensor.dtype)
             self._memory.bind(buffer, paired.array)
             self.traced.copied.append((paired, position))
         return tensor
@@ -121,7 +121,7 @@ class FunctionTracer:
         download = self._download(tensor)
         self._flush()
         fetch(self.context, [download])
-        value = download.mailbox.take(tensor.shape)
+        value = download.mailbox.take()
         context = self.context
 
         def check_value() -> None:
@@ -171,13 +171,13 @@ class FunctionTracer:
             computation.outputs.append(number)
             return HostValue(number)
         value = np.asarray(value)
-        mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
+        mailbox = PairedBuffer(self.context, value.shape, value.dtype.name)
         mailbox.send(value)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(value.size, value.dtype.name, "a host result")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        computation.outputs.append((buffer, mailbox, value.shape))
+        computation.outputs.append((buffer, mailbox))
         self._from_host[tensor] = mailbox
         return tensor
 
@@ -197,13 +197,12 @@ class FunctionTracer:
         self.traced.commit()
         return self.traced.end(self._cells)
 
-    def _returned(self, output: Value) -> tuple[PairedBuffer, tuple[int, ...]] | int | HostArray:
+    def _returned(self, output: Value) -> PairedBuffer | int | HostArray:
         if isinstance(output, HostValue):
             return output.number
         if isinstance(output, Constant):
             return output.value
-        mailbox = self._from_host.get(output) or self._download(output).mailbox
-        return mailbox, output.shape
+        return self._from_host.get(output) or self._download(output).mailbox
 
     def _update(self, position: int, following: Value) -> None:
         """Store a next value, on the device if it has the shape of the current value."""
@@ -216,7 +215,7 @@ class FunctionTracer:
             self._schedule.store_late(following, Stored(buffer, following.shape))
 
     def _stored_conditions(self) -> tuple[Conditions, Buffer]:
-        mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
+        mailbox = PairedBuffer(self.context, (len(self._conditions),), "bool")
         buffer = Buffer(len(self._conditions), "bool", "conditions")
         self._memory.bind(buffer, mailbox.array)
         for number, condition in enumerate(self._conditions):
@@ -233,7 +232,7 @@ class FunctionTracer:
 
     def _download(self, tensor: Tensor) -> Download:
         """Store a tensor where the host can read it."""
-        mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
+        mailbox = PairedBuffer(self.context, tensor.shape, tensor.dtype)
         buffer = Buffer(tensor.size, tensor.dtype, "a result")
         self._memory.bind(buffer, mailbox.array)
         region = Stored(buffer, tensor.shape)

@@ -20,7 +20,6 @@ from optdb.device.plans.plan_cache import (
     PlanCacheEntry,
     PlanSearch,
     Repetition,
-    SameValues,
     Shapes,
 )
 from optdb.device.plans.recording import BudgetedRecorder, Recording, record
@@ -221,9 +220,9 @@ class PlannedMachine:
     def repeated_commands(self) -> CommandList | None:
         """Return the last call's commands for the caller to enqueue, if the next call needs nothing else."""
         repetition = self._last.repetition
-        if repetition is None or listening() is not None or not repetition.is_due() or repetition.plan.expect(1):
+        if repetition is None or listening() is not None:
             return None
-        return repetition.commands
+        return repetition.next_commands()
 
     def _repetition(self, plan: Plan) -> Repetition | None:
         """Return how to repeat the call that has just ended; None if that takes more than enqueueing commands."""
@@ -241,7 +240,7 @@ class PlannedMachine:
             return None  # an input is large, or is not an array
         hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
-        return Repetition(plan, SameValues(values), hosts, commands)
+        return Repetition(plan, values, hosts, commands)
 
     def _finish(self, plan: Plan) -> None:
         """Run the plan's steps that overwrite inputs, and commit; both happen completely or not at all."""

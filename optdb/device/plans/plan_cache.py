@@ -17,6 +17,7 @@ from optdb.runtime.host_buffers import pays_zero_copy
 #: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
+Cell = list[Any]
 _first_of = operator.itemgetter(0)
 
 
@@ -34,7 +35,7 @@ class PlanSearch:
 class SameValues:
     """Cells and the values that they held, for a fast comparison by identity."""
 
-    def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[Cell, Any]]) -> None:
         self._cells = [cell for cell, _ in pairs]
         self._values = [value for _, value in pairs]
 
@@ -77,7 +78,7 @@ class InputKeys:
             addresses.append(address)
         return tuple(shapes), tuple(addresses)
 
-    def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[list[Any], Any]]] | None:
+    def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[Cell, Any]]] | None:
         """Return the device arrays, and the cells and shapes of other inputs; None if an array no longer exists."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
@@ -95,25 +96,34 @@ class LastCall:
     #: The inputs on the device.
     inputs: SameValues = field(default_factory=lambda: SameValues(()))
     #: The cells of the other inputs, with the shapes of their values.
-    shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
+    shapes: list[tuple[Cell, Any]] = field(default_factory=list)
     #: How to repeat the call without Python, if possible.
     repetition: Repetition | None = None
 
 
-@dataclass(eq=False)
-class Repetition:
-    """A call that can be repeated by enqueueing its commands while all values are unchanged."""
+class Repetition(SameValues):
+    """A call that can be repeated by enqueueing its commands while all values are unchanged.
 
-    plan: Plan
-    #: The device arrays and results that must be unchanged.
-    values: SameValues
-    #: The cells of the function's host inputs, with copies of their values.
-    given: list[tuple[list[Any], Any]]
-    commands: CommandList
+    `pairs` are the device arrays and results that must be identical, and `given` the cells of the function's host
+    inputs with copies of their values.
+    """
 
-    def is_due(self) -> bool:
-        are_identical = self.values.are_identical()
-        return are_identical and (not self.given or all(same(cell[0], before) for cell, before in self.given))
+    def __init__(
+        self, plan: Plan, pairs: Sequence[tuple[Cell, Any]], given: Sequence[tuple[Cell, Any]], commands: CommandList
+    ) -> None:
+        super().__init__(pairs)
+        self._given = given
+        self._commands = commands
+        #: None once the plan's commands no longer change.
+        self._expect = None if plan.is_settled else plan.expect
+
+    def next_commands(self) -> CommandList | None:
+        """Return the commands if the next call needs nothing else, and count the call; otherwise, return None."""
+        if not all(map(operator.is_, map(_first_of, self._cells), self._values)):
+            return None
+        if self._given and not all(same(cell[0], before) for cell, before in self._given):
+            return None
+        return None if self._expect is not None and self._expect(1) else self._commands
 
 
 @dataclass(eq=False)

@@ -282,8 +282,8 @@ def test_a_call_need_not_be_waited_for(context):
 
 def test_zeros_are_told_apart_by_their_signs(context):
     """A value that a buffer already holds is not sent while the device is busy: a zero must then have the same sign."""
-    buffer = PairedBuffer(context, 2, F)
-    for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([[-0.0], [1.0]])):
+    buffer = PairedBuffer(context, (2,), F)
+    for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([-0.0, 1.0])):
         assert not buffer.holds(value)
         buffer.send(value)
         assert buffer.holds(value)
