@@ -128,6 +128,9 @@ class DeviceThunk:
             raise
 
 
+_ARRAYS = frozenset({np.ndarray, ValueOnDevice})
+
+
 class OpenCLFunction:
     """Computes a graph on a device; with `warns`, calls warn if the device is of little benefit."""
 
@@ -139,8 +142,7 @@ class OpenCLFunction:
             fgraph = narrowed(fgraph, reason)
         self.fgraph = fgraph
         self._draws_on_device = draws_on_device
-        updated = set(self.updates.values())
-        self._is_updated = [position in updated for position in range(len(fgraph.inputs))]
+        self._updated = set(self.updates.values())
         if not is_same_memory(context):
             let_hosts_fetch()
         resident = [isinstance(var, SharedVariable) for var in fgraph.inputs]
@@ -168,10 +170,12 @@ class OpenCLFunction:
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return cells that no other thread overwrites; all are copies, except the cells of updated inputs."""
-        taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
+        taken = [[cell[0]] for cell in cells]
+        for position in self._updated:
+            taken[position] = cells[position]
         for position, dtype in self._arrays:
             value = taken[position][0]
-            if type(value) is not np.ndarray and type(value) is not ValueOnDevice:
+            if type(value) not in _ARRAYS:
                 taken[position][0] = np.asarray(value, dtype)
         return taken
 

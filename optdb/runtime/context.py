@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.runtime import devices
+from optdb.runtime import devices, library
 from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError
@@ -132,7 +132,7 @@ class Turn:
     def __call__(self) -> AbstractContextManager[object]:
         """Return the lock for a ``with`` statement; raise ForkedContext in a child of the context's process."""
         # In a forked child, the lock may be held by a thread that does not exist there.
-        if os.getpid() != self._pid:
+        if library.is_fork and os.getpid() != self._pid:
             check_process()
         return self._lock
 

@@ -223,7 +223,7 @@ class Batch:
     def run_with_gil(self) -> None:
         """Do the work of a short batch that only enqueues; reacquiring the GIL would take as long as the calls."""
         done = self._call_with_gil()
-        if done < len(self._fallbacks):
+        if done < self.calls:
             self._fallbacks[done]()
             self.run(done + 1)
 

@@ -107,6 +107,19 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
         return built
 
 
+#: Whether this process was forked from a process that had imported this module.
+is_fork = False
+
+
+def _note_fork() -> None:
+    global is_fork
+    is_fork = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 def check_process() -> None:
     """Record that this process uses OpenCL; raise ForkedContext in a fork of a process that used it."""
     global _first_user

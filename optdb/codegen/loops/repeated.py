@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.kernels import SSIZES, Kernel, Packed, ctype
 from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.source import joined
+
+#: The number of integers in one kernel argument.
+_PACKED = 16
 
 
 class NotRepeatable(Exception):
@@ -47,33 +50,45 @@ class RepeatedLoops:
     """A number of steps, each of which runs the same fused loops and repeated loops.
 
     `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
-    item with their grids, or repeated loops. Raise NotRepeatable if the code of the parts cannot be combined.
+    item with their grids, or repeated loops. `arena` maps buffers that are parts of one array to their offsets in
+    bytes; all other arrays then begin at offset 0. Raise NotRepeatable if the code of the parts cannot be combined.
     """
 
     def __init__(
-        self, steps: int, rows: Sequence[MovingRow], parts: Sequence[tuple[LoopKernel, LoopGrid] | RepeatedLoops]
+        self,
+        steps: int,
+        rows: Sequence[MovingRow],
+        parts: Sequence[tuple[LoopKernel, LoopGrid] | RepeatedLoops],
+        arena: Mapping[Buffer, int] | None = None,
     ) -> None:
         self.steps = steps
         self._parts = parts
         self._rows = {row.buffer: row for row in rows}
         self._params: dict[Buffer, _Param] = {}
         self.flags: dict[str, None] = {}
+        #: The number of steps, and the numbers of all parts.
+        self._numbers = [steps]
         codes: list[str] = []
         calls: list[str] = []
         for number, part in enumerate(parts):
             if isinstance(part, RepeatedLoops):
                 code, flags, params = part.function, tuple(part.flags), list(part._params.values())
-                numbers, name = f"{part.steps}UL", "repeated"
+                numbers, name = part._numbers, "repeated"
             else:
                 loop, grid = part
                 code, flags = loop.source(is_function=True)
                 params = [_Param(buffer, buffer) for buffer in loop.buffers]
-                numbers, name = f"{max(loop.points, 1)}UL, {grid.chunk}UL, {grid.parts}UL", "loop"
+                numbers, name = [max(loop.points, 1), grid.chunk, grid.parts], "loop"
             codes.append(_renamed(code, f"_{number}"))
             self.flags |= dict.fromkeys(flags)
-            arrays = [self._argument(param) for param in params]
-            calls.append(f"{name}_{number}({', '.join([numbers, *arrays])});")
+            first = len(self._numbers)
+            self._numbers += numbers
+            arguments = [f"n{n}" for n in range(first, len(self._numbers))]
+            arguments += map(self._argument, params)
+            calls.append(f"{name}_{number}({', '.join(arguments)});")
         self._functions, self._calls = joined(codes), calls
+        self._has_arena, offsets = arena is not None, arena or {}
+        self._placed = {n: offsets[buffer] for n, buffer in enumerate(self.buffers) if buffer in offsets}
 
     def __str__(self) -> str:
         return "; ".join(
@@ -81,30 +96,62 @@ class RepeatedLoops:
         )
 
     @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers that the loops use."""
+        return [param.outer for param in self._params.values()]
+
+    @property
+    def uses_arena(self) -> bool:
+        """Whether the arena is the kernel's first array argument."""
+        return bool(self._placed)
+
+    @property
+    def numbers(self) -> list[Packed]:
+        """The kernel's first arguments."""
+        numbers = [*self._numbers, *self._placed.values()]
+        return [SSIZES.pack(numbers[i : i + _PACKED]) for i in range(0, len(numbers), _PACKED)]
+
+    @property
     def arrays(self) -> list[tuple[Buffer, int]]:
-        """The kernel's array arguments, which follow the number of steps, and the offset of each."""
-        return [(param.outer, param.offset) for param in self._params.values()]
+        """The kernel's array arguments after the numbers and the arena, and the offset of each in elements."""
+        return [(param.outer, param.offset) for n, param in enumerate(self._params.values()) if n not in self._placed]
 
     def kernel(self) -> Kernel:
         """Return the kernel, which is launched with one item."""
-        (kernel,) = Kernel.all_of(self._code("OUTLINED_KERNEL", "ARRAY"), tuple(self.flags))
+        count = len(self._numbers)
+        params = [f"long16 sizes{n}" for n in range(len(self.numbers))]
+        begin = [f"const ga_size n{n} = (ga_size){_number(n)};" for n in range(count)]
+        if self.uses_arena:
+            params.append("GLOBAL_MEM ga_ubyte *arena")
+        for n, param in enumerate(self._params.values()):
+            kind = ctype(param.outer.dtype)
+            if n not in self._placed:
+                array = "GLOBAL_MEM" if self._has_arena and not param.offset else "ARRAY"
+                params.append(f"{array} {kind} *a{n}_at")
+                continue
+            first = f"(GLOBAL_MEM {kind} *)(arena + {_number(count)}) + {param.offset}L"
+            begin.append(f"GLOBAL_MEM {kind} *a{n}_at = {first};")
+            count += 1
+        (kernel,) = Kernel.all_of(self._code("OUTLINED_KERNEL", params, begin), tuple(self.flags))
         return kernel
 
     @property
     def function(self) -> str:
         """The code of the repeated loops, as a function."""
-        return self._code("static", "GLOBAL_MEM")
+        params = [f"ga_size n{n}" for n in range(len(self._numbers))]
+        params += [f"GLOBAL_MEM {ctype(buffer.dtype)} *a{n}_at" for n, buffer in enumerate(self._params)]
+        return self._code("static", params)
 
-    def _code(self, kind: str, array: str) -> str:
-        params = [f"{array} {ctype(buffer.dtype)} *a{n}_at" for n, buffer in enumerate(self._params)]
+    def _code(self, kind: str, params: Sequence[str], begin: Sequence[str] = ()) -> str:
         rings = [(number, self._rows[buffer]) for number, buffer in enumerate(self._params) if self._wraps(buffer)]
         return joined(
             [
                 self._functions,
-                f"{kind} void repeated(ga_size steps, {', '.join(params)})",
+                f"{kind} void repeated({', '.join(params)})",
                 "{",
+                *begin,
                 *[f"ga_size row{number} = {row.start % row.length}UL;" for number, row in rings],
-                "for (ga_size t = 0; t < steps; ++t) {",
+                "for (ga_size t = 0; t < n0; ++t) {",
                 *self._calls,
                 *[f"if (++row{number} == {row.length}UL) row{number} = 0;" for number, row in rings],
                 "}",
@@ -129,6 +176,11 @@ class RepeatedLoops:
         if param.offset:
             terms.append(f"{param.offset}L")
         return " + ".join(terms)
+
+
+def _number(n: int) -> str:
+    """Return the expression for the nth number among a kernel's arguments."""
+    return f"sizes{n // _PACKED}.s{n % _PACKED:X}"
 
 
 def _renamed(code: str, ending: str) -> str:

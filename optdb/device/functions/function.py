@@ -97,7 +97,9 @@ class TracedFunction:
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
-        for traced in self._traced_calls.get(shapes_of(cells), ()):
+        # The shapes are computed here, since this takes as long as it takes to call `shapes_of`.
+        shapes = tuple([getattr(cell[0], "shape", None) for cell in cells])
+        for traced in self._traced_calls.get(shapes, ()):
             if not traced.values or traced.fits([cell[0] for cell in cells]):
                 return traced
         return None

@@ -8,6 +8,7 @@ NumPy array over the device's memory. On other devices, and while a call may be 
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from typing import Any
@@ -39,10 +40,10 @@ class PairedBuffer:
 
     def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
         self._queue = context.queue
-        #: The values on the host, and the same memory as a vector.
-        self.values = np.zeros(shape, dtype)
-        self.host = self.values.reshape(-1)
-        size = self.host.size
+        size = math.prod(shape)
+        #: The values on the host, as a vector and in their shape.
+        self.host = np.zeros(size, dtype)
+        self.values = self.host.reshape(shape)
         #: Whether the host array and the device buffer share memory.
         self.is_shared = bool(size) and is_same_memory(context)
         if self.is_shared:
@@ -116,23 +117,23 @@ class Resident:
 
 
 #: The contexts with calls that may still be running, because nothing has waited for them.
-_AT_WORK: set[Context] = set()
+AT_WORK: set[Context] = set()
 
 
 def begin_work(context: Context) -> None:
     """Record that a call returns before the device has finished."""
-    _AT_WORK.add(context)
+    AT_WORK.add(context)
 
 
 def may_be_in_use(context: Context) -> bool:
     """Return whether the device may be using values of earlier calls."""
-    return context in _AT_WORK
+    return context in AT_WORK
 
 
 def finish_work(context: Context) -> None:
     """Wait for all calls that `begin_work` has recorded."""
-    if _AT_WORK and context in _AT_WORK:
-        _AT_WORK.discard(context)
+    if AT_WORK and context in AT_WORK:
+        AT_WORK.discard(context)
         finish(context)
 
 

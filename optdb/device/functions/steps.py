@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
-from optdb.codegen.loops.repeated import NotRepeatable, RepeatedLoops
+from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
+from optdb.device.functions.shared_values import PairedBuffer
 from optdb.device.plans.linked import Node, ValueId
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledIteration, ScheduledOperation, Step
 from optdb.device.tensors import Stored
@@ -28,10 +32,20 @@ class FunctionMemory:
         self.context = context
         self.cells: dict[ValueId, list[Any]] = {}
         self.bound: dict[Buffer, Array] = {}
+        #: The bound buffers that only the function's own steps use.
+        self.internal: set[Buffer] = set()
 
     def bind(self, buffer: Buffer, array: Array) -> None:
         self.bound[buffer] = array
         self.cells.setdefault(buffer, [None])[0] = array
+
+    def place(self, buffer: Buffer, array: Array, offset: int) -> None:
+        """Place an internal buffer in an array of bytes."""
+        self.bind(
+            buffer,
+            DeviceArray(array.queue, (buffer.size,), np.dtype(buffer.dtype), data=array.base_data, offset=offset),
+        )
+        self.internal.add(buffer)
 
     def whole(self, buffer: Buffer) -> Array:
         """Return the one-dimensional array of a buffer; allocate it on first use."""
@@ -84,7 +98,7 @@ class CompiledFusedKernel(CompiledStep):
     def __init__(self, step: FusedKernel, kernels: Mapping[str, CompiledKernel]) -> None:
         self.step = step
         self.buffers = step.kernel.buffers
-        self.written = list(dict.fromkeys(buffer for loop in step.loops for buffer in loop.writes))
+        self.written = step.writes
         (self._kernel,) = kernels.values()
 
     def __str__(self) -> str:
@@ -155,23 +169,31 @@ class CompiledIteration(CompiledStep):
                 part.run(inner)
 
 
-class CompiledRepetition(CompiledStep):
-    """A loop within a single kernel that is ready to launch."""
+class CompiledLoops(CompiledStep):
+    """Fused kernels and loops, in order, as one kernel with one work item that is ready to launch."""
 
-    def __init__(self, node: ScheduledIteration, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[FusedKernel | ScheduledIteration],
+        loops: RepeatedLoops,
+        kernels: Mapping[str, CompiledKernel],
+        arena: Arena | None,
+    ) -> None:
         self._loops = loops
         (self._kernel,) = kernels.values()
-        taken = [buffer for buffer, _ in loops.arrays if buffer not in node.own_buffers]
-        self.buffers = list(dict.fromkeys([*taken, *node.writes]))
-        self.written = node.writes
+        self._arena = [arena.array] if arena is not None and loops.uses_arena else []
+        own = {buffer for part in parts if isinstance(part, ScheduledIteration) for buffer in part.own_buffers}
+        self.written = list(dict.fromkeys(buffer for part in parts for buffer in part.writes))
+        self.buffers = list(dict.fromkeys([*(x for x in loops.buffers if x not in own), *self.written]))
 
     def __str__(self) -> str:
-        return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
+        steps = self._loops.steps
+        return f"{steps} steps of a loop in one kernel, each: {self._loops}" if steps > 1 else str(self._loops)
 
     def run(self, memory: FunctionMemory) -> None:
         inner = memory.within(self.buffers)
         arrays = [_from(inner.whole(buffer), offset) for buffer, offset in self._loops.arrays]
-        self._kernel.call(1, 1, self._loops.steps, *arrays)
+        self._kernel.call(1, 1, *self._loops.numbers, *self._arena, *arrays)
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
@@ -180,53 +202,120 @@ def _from(whole: Array, first: int) -> DeviceArray:
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
 
+#: A loop of one CPU work item with its grid, or such loops repeated.
+Part = tuple[LoopKernel, LoopGrid] | RepeatedLoops
+#: The maximum size in bytes of a constant in an arena.
+_MOST_BYTES_OF_CONSTANT = 1 << 14
+_ALIGNMENT = 128
+
+
+class Arena:
+    """One array for a function's small constants and intermediate values, so that its kernels take few arguments.
+
+    Each argument of a kernel takes PoCL 0.15 microseconds in each launch.
+    """
+
+    def __init__(self, memory: FunctionMemory, values: Mapping[Buffer, HostArray | None]) -> None:
+        #: The offsets of the buffers, in bytes.
+        self.offsets: dict[Buffer, int] = {}
+        nbytes = 0
+        for buffer in values:
+            self.offsets[buffer] = nbytes
+            nbytes += -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
+        paired = PairedBuffer(memory.context, (nbytes,), "uint8")
+        self.array = paired.array
+        for buffer, value in values.items():
+            memory.place(buffer, self.array, self.offsets[buffer])
+            if value is not None:
+                paired.host[self.offsets[buffer] :][: buffer.nbytes] = np.ascontiguousarray(value).view("uint8")
+
+
 def compiled_steps(
     steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
 ) -> list[CompiledStep]:
     """Compile the steps of a schedule in one program, and upload the schedule's constants."""
+    profile = memory.context.profile
+    parts = [(step, _part(step, profile)) for step in steps]
+    loops: list[Any] = [step for step, part in parts if part is not None]
+    arena = _arena(loops, constants, memory) if loops and profile.runs_in_caller else None
     for buffer, value in constants.items():
         if buffer not in memory.bound:
             memory.bind(buffer, from_host(memory.context, value, constant=True))
     with one_program():
-        return _compiled(steps, memory.context)
+        return _compiled(parts, memory.context, arena)
 
 
-def _compiled(steps: Iterable[Step], context: Context) -> list[CompiledStep]:
+def _arena(
+    loops: Iterable[FusedKernel | ScheduledIteration], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
+) -> Arena:
+    """Return an arena with all small constants, and with the buffers that loops write for each other."""
+    values: dict[Buffer, HostArray | None] = {
+        buffer: value for buffer, value in constants.items() if buffer.nbytes <= _MOST_BYTES_OF_CONSTANT
+    }
+    for loop in loops:
+        values.update(dict.fromkeys(loop.writes))
+        if isinstance(loop, ScheduledIteration):
+            values.update(dict.fromkeys(loop.own_buffers - {row.buffer for row in loop.rows}))
+    return Arena(memory, {buffer: value for buffer, value in values.items() if buffer not in memory.bound})
+
+
+def _compiled(
+    parts: Iterable[tuple[Step, Part | None]], context: Context, arena: Arena | None = None
+) -> list[CompiledStep]:
+    """Compile steps; consecutive loops of one CPU work item become one kernel, since launches take longer than they."""
     ready: list[CompiledStep] = []
-    for step in steps:
-        if isinstance(step, FusedKernel):
-            ready.append(CompiledFusedKernel(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
-        elif isinstance(step, ScheduledIteration):
-            loops = _repeated(step, context.profile)
-            if loops is None:
-                ready.append(CompiledIteration(step, _compiled(step.body, context)))
-            else:
-                ready.append(CompiledRepetition(step, loops, compile_kernels([loops.kernel()], context, "a loop")))
-        else:
-            operation = step.make(context)
-            kernels = compile_kernels(operation.kernels(), context, str(operation))
-            ready.append(CompiledOperation(step, operation, kernels))
+    for has_parts, group in itertools.groupby(parts, key=lambda pair: pair[1] is not None):
+        run = list(group)
+        ready += _sequence(run, context, arena) if has_parts else [_compiled_alone(step, context) for step, _ in run]
     return ready
 
 
-def _repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops | None:
-    """Return a loop as one kernel if a single CPU work item computes each part of a step anyway, else None."""
-    if not profile.runs_items_serially or not node.body:
+def _compiled_alone(step: Step, context: Context) -> CompiledStep:
+    if isinstance(step, FusedKernel):
+        return CompiledFusedKernel(step, compile_kernels([step.kernel.kernel()], context, "a fused loop"))
+    if isinstance(step, ScheduledIteration):
+        body = [(inner, _part(inner, context.profile)) for inner in step.body]
+        return CompiledIteration(step, _compiled(body, context))
+    operation = step.make(context)
+    return CompiledOperation(step, operation, compile_kernels(operation.kernels(), context, str(operation)))
+
+
+def _part(step: Step, profile: DeviceProfile) -> Part | None:
+    """Return a step as a part of a kernel if a single CPU work item computes it anyway, else None."""
+    if not profile.runs_items_serially:
         return None
-    parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []
-    for step in node.body:
-        if isinstance(step, FusedKernel) and step.grid.items == 1:
-            parts.append((step.kernel, step.grid))
-            continue
-        nested = _repeated(step, profile) if isinstance(step, ScheduledIteration) else None
-        if nested is None:
-            return None
-        parts.append(nested)
+    if isinstance(step, FusedKernel):
+        return (step.kernel, step.grid) if step.grid.items == 1 else None
+    if not isinstance(step, ScheduledIteration) or not step.body:
+        return None
+    parts = [part for inner in step.body if (part := _part(inner, profile)) is not None]
+    return _repeated(step.iteration.steps, step.rows, parts) if len(parts) == len(step.body) else None
+
+
+def _repeated(
+    steps: int, rows: Sequence[MovingRow], parts: Sequence[Part], arena: Arena | None = None
+) -> RepeatedLoops | None:
     try:
-        loops = RepeatedLoops(node.iteration.steps, node.rows, parts)
+        loops = RepeatedLoops(steps, rows, parts, None if arena is None else arena.offsets)
     except NotRepeatable:
         return None
     return loops if len(loops.arrays) <= MOST_BUFFERS else None
+
+
+def _sequence(run: Sequence[tuple[Any, Any]], context: Context, arena: Arena | None) -> list[CompiledStep]:
+    """Compile consecutive steps and their parts as one kernel; as several if one would have too many arguments."""
+    steps, parts = zip(*run, strict=True)
+    if len(run) == 1 and arena is None:
+        loops = parts[0] if isinstance(parts[0], RepeatedLoops) else None
+    else:
+        loops = _repeated(1, (), parts, arena)
+    if loops is not None:
+        kernels = compile_kernels([loops.kernel()], context, "a sequence of loops")
+        return [CompiledLoops(steps, loops, kernels, arena)]
+    if len(run) == 1:
+        return [_compiled_alone(steps[0], context)]
+    half = len(run) // 2
+    return [*_sequence(run[:half], context, arena), *_sequence(run[half:], context, arena)]
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:

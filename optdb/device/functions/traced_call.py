@@ -14,6 +14,7 @@ import numpy as np
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.shared_values import (
+    AT_WORK,
     Cell,
     PairedBuffer,
     SharedArgument,
@@ -78,6 +79,7 @@ class TracedCall:
         self._takes = list(map(self._take_of, self.outputs))
         self._takes_next = list(map(self._take_of, self.next_values.values()))
         bound, cells = self.memory.bound, self.memory.cells
+        read_by_host = bound.keys() - self.memory.internal
         writers = Counter(value for node in self.nodes for value in node.outputs)
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
         returned = {output for output in (*self.outputs, *self.next_values.values()) if isinstance(output, int)}
@@ -94,7 +96,7 @@ class TracedCall:
             nodes=self.nodes,
             cells=cells,
             inputs=inputs,
-            outputs=[*(value for value in writers if value in bound or value in returned), *updates.values()],
+            outputs=[*(value for value in writers if value in read_by_host or value in returned), *updates.values()],
             contexts={value: self.context for value in cells if isinstance(value, Buffer)},
             constants=bound.keys() - writers.keys() - set(inputs),
             exposed={*inputs, *bound, *shared},
@@ -142,7 +144,8 @@ class TracedCall:
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
         """Run a call; raise Mismatch if a value differs from the value in the traced call."""
-        finish_work(self.context)
+        if AT_WORK:
+            finish_work(self.context)
         self.send(cells)
         if self._machine is None:
             for node in self.nodes:
@@ -158,8 +161,16 @@ class TracedCall:
             commit(self.machine.linked)
 
     def end(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the results of an enqueued call, and store next values in the inputs' cells."""
-        results = self.results()
+        """Return the results of an enqueued call, and store next values in the inputs' cells.
+
+        Raise the error of a condition that does not hold.
+        """
+        for mailbox in self._requested:
+            mailbox.request()
+        finish_queue(self._queue)
+        if self.conditions is not None:
+            self.conditions.check()
+        results = [take() for take in self._takes]
         if self.next_values:
             following = [take() for take in self._takes_next]
             for position, value in zip(self.next_values, following):
@@ -174,15 +185,6 @@ class TracedCall:
             argument = self.shared[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
             cells[position][0] = argument.shared.proxy(is_done)
-
-    def results(self) -> list[Any]:
-        """Return the results of an enqueued call; raise the error of a condition that does not hold."""
-        for mailbox in self._requested:
-            mailbox.request()
-        finish_queue(self._queue)
-        if self.conditions is not None:
-            self.conditions.check()
-        return [take() for take in self._takes]
 
     def _take_of(self, output: PairedBuffer | int | HostArray | None) -> Callable[[], Any]:
         """Return a function that returns an output's value after a call."""

@@ -70,6 +70,10 @@ class FusedKernel:
     grid: LoopGrid
     loops: Sequence[FusibleLoop]
 
+    @property
+    def writes(self) -> list[Buffer]:
+        return list(dict.fromkeys(buffer for loop in self.loops for buffer in loop.writes))
+
 
 class ScheduledIteration(ScheduleNode):
     """A scheduled loop: the steps of its body, which are compiled once, and the rows that advance from step to step."""
@@ -82,10 +86,7 @@ class ScheduledIteration(ScheduleNode):
         #: The buffers that only the body uses.
         self.own_buffers = {row.buffer for row in rows}
         for step in body:
-            if isinstance(step, FusedKernel):
-                self.own_buffers.update(buffer for part in step.loops for buffer in part.writes)
-            else:
-                self.own_buffers.update(step.writes)
+            self.own_buffers.update(step.writes)
             if isinstance(step, ScheduledIteration):
                 self.own_buffers |= step.own_buffers
 
