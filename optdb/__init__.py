@@ -77,7 +77,7 @@ __all__ = [
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 
-#: Maps names that were proposed for Theano to optdb's names for the same objects.
+#: For names that were proposed for Theano: optdb's names for the same objects.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",
@@ -105,7 +105,7 @@ def _import(name: str, module: str, there: str) -> Any:
             raise
         from optdb.host import missing_theano
 
-        # Suppress the cause: its message would be printed first, and names only the fix for Theano.
+        # Suppress the cause, because it would be printed first, and its message names only the fix for Theano.
         raise type(error)(missing_theano(name, error), name=error.name) from None
 
 

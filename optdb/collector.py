@@ -73,7 +73,8 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Counting a million objects takes 10 ms, so count again only after half as many objects have been promoted.
+            # Counting a million objects takes 10 ms, so do not count again until half as many objects as there are now
+            # have been promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()
@@ -82,7 +83,7 @@ class _Promotion:
         gc.unfreeze()
 
     def _are_frozen(self) -> bool:
-        """Return whether objects are frozen, or were frozen a few promotions ago."""
+        """Return whether any objects are frozen now or were frozen a few promotions ago."""
         if self._unasked:
             self._unasked -= 1
             return True

@@ -1,7 +1,7 @@
-"""Connects optdb's packages. Installs the import hook and, once Theano is imported, installs optdb's parts in it.
+"""Connects optdb's packages. Installs the import hook, and installs optdb's parts in Theano once Theano is imported.
 
-Only this module knows all packages. It imports none of them before Theano is imported: ``import optdb.codegen`` imports
-no part of the host.
+This module is the only one that refers to all packages. It imports none of these packages before Theano is imported:
+``import optdb.codegen`` imports no part of the host.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front of the list. The caller has already passed the front, so call
-        # the finders here.
+        # The host has inserted its finders at the front of the list. The import system has already passed the front of
+        # the list, so call the finders here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 

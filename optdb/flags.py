@@ -93,10 +93,11 @@ class Flag:
         return read if self.reads else text
 
 
-#: Matches a device named by its numbers. Any other text is matched against parts of devices' names.
+#: Matches a device given as a platform number and a device number, such as ``opencl0:1``. Any other text is matched
+#: against parts of devices' names.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
-#: Matches a device named by its number in Theano's own GPU back-end.
+#: Matches a device's name in Theano's own GPU back-end, such as ``cuda0``.
 _NUMBERED_BY_THEANO = re.compile(r"(cuda|gpu)\d+$")
 _A_DEVICE = (
     "a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part of a device's name"
@@ -183,7 +184,7 @@ def trace_value(text: str) -> bool | str:
 
 
 def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
-    """Map the topics that a value of the flag optdb.trace selects to patterns for the names to trace.
+    """Return the topics that a value of the flag optdb.trace selects, with patterns for the names to trace.
 
     A topic without patterns is traced as a whole. Raise ValueError if a topic does not exist, or takes no names.
     """
@@ -367,7 +368,7 @@ def check_gpu_backend(name: str, value: str) -> None:
 
 
 def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownMode:
-    """Return the error for a name that no mode has; `flag` is the flag whose value it is, if any."""
+    """Return the error for an unknown mode's name; `flag` is the flag that was set to this name, if any."""
     modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
     near = nearest(str(name).upper(), modes)
@@ -376,7 +377,7 @@ def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownM
 
 
 def unknown(name: str, declared: Iterable[str]) -> FlagError:
-    """Return the error for the name of a flag that is not among the declared flags."""
+    """Return the error for a flag's name that is not in `declared`."""
     if name.removeprefix(SECTION) in _ENGINE_SWITCHES:
         return FlagError(f"{name}: no such flag; optdb.topo=True turns the engine on. optdb.topo is {FLAGS[0].allowed}")
     declared = sorted(declared)

@@ -22,7 +22,7 @@ class HtmlTables:
     if TYPE_CHECKING:
 
         def render(self) -> Table | Group:
-            """Return the printed form, unless the class defines ``__rich__``."""
+            """Return the printed form; a class that defines ``__rich__`` does not need this method."""
 
     def __rich__(self) -> Table | Group:
         return self.render()
@@ -40,7 +40,7 @@ class ReportTables(HtmlTables):
 
 
 def html_of(rendered: RenderableType) -> str:
-    """Return tables as HTML without scripts or references to other files; other members of a group become text."""
+    """Return tables as HTML without scripts or references to other files; everything but tables becomes text."""
     # Imported here, because modules that run on a device import this module but do not need rich.
     from rich.console import Group
     from rich.table import Table

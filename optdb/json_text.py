@@ -34,8 +34,8 @@ def parse_json(content: bytes) -> Any:
     Raises
     ------
     ValueError
-        If the text is not UTF-8 or not JSON, is nested too deeply, or has a number that is too long, not finite, or
-        too large for float64, a repeated key in one object, or half of a surrogate pair.
+        If the text is not UTF-8 or not JSON, is nested too deeply, or contains one of the following: a number that is
+        too long, not finite, or too large for float64; a repeated key in one object; or half of a surrogate pair.
     """
     try:
         # From here on, each byte below 128 is a character, so the checks below see the same text as the parser.

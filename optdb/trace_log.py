@@ -36,7 +36,7 @@ def when_changed(callback: Callable[[], None]) -> None:
 
 
 def wants(topic: str, *names: str) -> bool:
-    """Return whether a topic is traced for an object with one of these names; without names, for any object."""
+    """Return whether a topic is traced for an object with one of these names, or for any object if no name is given."""
     if topic not in _selected:
         return False
     patterns = _selected[topic]

@@ -26,8 +26,8 @@ def cache_dir() -> Path:
 def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable: str = "XDG_CACHE_HOME") -> None:
     """Warn once per process that files cannot be saved in a folder.
 
-    `cost`, a verb phrase, says what that costs each process. The environment variable `variable` selects a different
-    folder.
+    `cost` is a verb phrase that says what each process has to do instead, such as 'compiles it again'. The environment
+    variable `variable` selects a different folder.
     """
     if (what, folder) in _warned:
         return

@@ -57,7 +57,7 @@ def _check(op: Any, name: str, value: Any) -> None:
 
 
 def _says_nothing(name: str, before: Any, value: Any) -> bool:
-    """Return whether the change only adds an empty map, as printing a Scan does."""
+    """Return whether the change only adds an empty map, which happens when a Scan is printed."""
     return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 

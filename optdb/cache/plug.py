@@ -66,7 +66,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Restore the original behaviour: each call of an op class creates a new op. Existing shared ops do not change."""
+    """Restore the original behaviour: each call to an op class creates a new op. Existing shared ops do not change."""
     with _lock:
         _installed.clear()
         _patches.uninstall()

@@ -166,7 +166,7 @@ class Store:
         return op
 
     def _compare_with_likeness(self, entry: SharedOpRef) -> None:
-        """Count the op if an earlier op has the same props but other attributes differ."""
+        """Count the op if an earlier op has the same props but differs in other attributes."""
         key = entry.key
         if not has_props(key.declared[0]):
             return

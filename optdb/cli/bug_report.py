@@ -81,7 +81,7 @@ def write_report(path: Path) -> int:
 
 
 def _printed(action: Callable[[], int]) -> tuple[int, str]:
-    """Return an action's result and standard output; if it raises, the output ends with the error."""
+    """Return an action's result and standard output; if the action raises, the output ends with the error."""
     with redirect_stdout(io.StringIO()) as out:
         try:
             status = action()

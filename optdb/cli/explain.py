@@ -83,7 +83,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw them into `folder`, which messages call `pictures`."""
+    """Print explanations, and draw the graphs in `folder`; messages show `pictures` as the folder's path."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

@@ -67,7 +67,7 @@ def _set_up(path: str, argv: list[str]) -> ModuleType:
     vars(main)["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = argv
-    # Python puts the script's folder here, unless -P is given (since 3.11).
+    # Python puts the script's folder at the start of ``sys.path``, unless -P is given (since 3.11).
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = path
     return main

@@ -14,7 +14,8 @@ from optdb.host.theano.importing import support
 if TYPE_CHECKING:
     from optdb.host.api.patching import Patch, PatchGroup
 
-#: The maximum number of names printed for one reason, such as the equality of about a thousand op classes.
+#: The maximum number of names printed for one reason; the comparison of ops is the reason for about a thousand op
+#: classes.
 _MOST_NAMES = 12
 
 

@@ -25,7 +25,7 @@ from optdb.runtime.tables import computed, table_on_device
 
 #: Maximum work-group size; a power of two.
 GROUP = 256
-#: Number of loads in flight per item: single elements, or vectors of four.
+#: Number of single elements, and number of vectors of four, that an item loads before it uses them.
 _SEVERAL, _FOURS = 4, 4
 #: Minimum number of elements per item of a team, if the row is long enough.
 _EACH = 4
@@ -83,7 +83,7 @@ _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD
 
 @dataclass(eq=False)
 class _OfRows(Operation):
-    """Base class of softmax and its gradient: row-wise operations on matrices with a C-contiguous result."""
+    """Base class of softmax and its gradient: row-wise operations on matrices, with C-contiguous results."""
 
     #: Floating-point dtype of all arrays.
     dtype: str
@@ -117,7 +117,7 @@ class Softmax(_OfRows):
 
 
 class SoftmaxGradient(_OfRows):
-    """The gradient of a softmax. The inputs are the gradient of the softmax's result, and that result."""
+    """The gradient of a softmax. The inputs are the gradient with respect to the softmax's result, and that result."""
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_row_kernel("softmax_gradient", self.context), self.dtype))]
@@ -128,8 +128,8 @@ class SoftmaxCrossEntropy(Operation):
     """The cross entropy, the softmax and the most likely class of each row of a matrix.
 
     The inputs are the matrix, a vector that is added to each row, and the classes (a host array). With
-    `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row), and the second
-    output is the gradient with respect to the matrix.
+    `gives_gradient`, a fourth input is the gradient with respect to the entropies (one number, or one for each row),
+    and the second output is the gradient with respect to the matrix.
     """
 
     dtype: str
@@ -170,7 +170,8 @@ class SoftmaxCrossEntropy(Operation):
 class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
-    The inputs are the gradient of the entropies (one number, or one for each row), the softmax, and the host's classes.
+    The inputs are the gradient with respect to the entropies (one number, or one for each row), the softmax, and the
+    host's classes.
     """
 
     dtype: str
@@ -213,7 +214,7 @@ class CrossEntropy(Operation):
 class CrossEntropyGradient(Operation):
     """The gradient of a distribution's cross entropy, which is zero except at each row's class.
 
-    The inputs are the gradient of the entropies, the distribution, and the classes (a host array).
+    The inputs are the gradient with respect to the entropies, the distribution, and the classes (a host array).
     """
 
     gradient_dtype: str

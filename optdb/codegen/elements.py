@@ -99,7 +99,7 @@ class ElementKernels:
         return kernel.bound(*kernel.automatic_grid(items), args)
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
-        """Return whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
+        """Return whether to access four elements at once, which is done on GPUs for large, suitably aligned arrays."""
         # If a GPU starts all items at once, one element per item is faster. In exported files, which are for any GPU,
         # `at_once` is 0.
         at_once = context.profile.items_at_once * context.profile.compute_units

@@ -69,7 +69,10 @@ class Operand:
         return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
     def read_quad(self, index: str, condition: str, other: str = "") -> str:
-        """Return statements that read four neighbours if `condition` holds, else the elements at `other` or `index`."""
+        """Return statements that read four neighbours, starting at `index`.
+
+        If `condition` does not hold, they read element ``l`` at `other` instead, or all at `index` if `other` is empty.
+        """
         return f"""{self.declare_quad()}
 if ({condition})
     {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({self.name}_at + {index});

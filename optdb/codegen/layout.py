@@ -31,7 +31,7 @@ def broadcast_strides(array: Array) -> tuple[int, ...]:
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]], ndim: int = 0
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
+    """Return the shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
 
     Drop dimensions of length 1, and merge neighbours that are contiguous in every array; no length is 0.
     """

@@ -1,4 +1,4 @@
-"""Operations on parts of arrays: joining, splitting, tiling, zero padding and changing slices; also reshapes."""
+"""Operations on parts of arrays: joining, splitting, tiling, zero padding, changing slices and reshaping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtens
 from optdb.runtime.arrays import Array, DeviceArray, c_strides, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-#: Minimum number of joined arrays for which C-contiguous sources and destinations use buffer copies.
+#: Minimum number of joined arrays for which an array is copied with a buffer copy if source and destination are
+#: C-contiguous.
 MANY = 8
 
 

@@ -42,8 +42,8 @@ LANES = 16
 _MRG_KERNELS = functions("mrg31k3p.cl")
 
 #: Maps the dtype of samples to the integer taken from a step, and the factor that scales this integer. Float16 uses the
-#: last 15 bits, so that no sample becomes 1: 511 / 2^24 times the integer plus one is exact in float32, and is rounded
-#: once.
+#: last 15 bits, so that no sample becomes 1: the integer plus one, times 511 / 2^24, is exact in float32, and is
+#: rounded once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -244,7 +244,7 @@ _NUMBERS = {
 
 @functools.lru_cache(maxsize=1024)
 def jump(steps: int) -> tuple[int, int]:
-    """Return the factor of the state, and the factor of the increment, after a number of steps."""
+    """Return the factors that multiply the state and the increment in one step that replaces a number of steps."""
     powers = pow(FACTOR, steps, (FACTOR - 1) * _MODULUS)
     return powers % _MODULUS, (powers - 1) // (FACTOR - 1) % _MODULUS
 

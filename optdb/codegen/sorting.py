@@ -76,7 +76,7 @@ class _Sorting(Operation):
         """Sort a nonempty C-contiguous array along its last axis.
 
         The results are the sorted elements and, if kernels return them, each element's index in its row. With `keep`,
-        only the first elements of each row are defined.
+        only the first `keep` elements of each row are defined.
         """
         profile, n = self.context.profile, x.shape[-1]
         rows = x.size // n

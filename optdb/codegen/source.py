@@ -1,8 +1,8 @@
 """Templates for OpenCL C, in files next to the modules that use them; :func:`filled` substitutes placeholders.
 
 A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``. Kernels compute in
-`work_dtype`, and load and store through the functions that `load_w` and `write_w` return by name; these names are empty
-for all dtypes except float16, so that one template serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
+`work_dtype`, and load and store with functions whose names `load_w` and `write_w` return; these names are empty for all
+dtypes except float16, so that one template serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return statements that unravel an index into axes, starting with the last one, and add to offsets.
+    """Return statements that unravel an index, starting with the last axis, and add to offsets.
 
     `lengths` is the name of the axes' lengths, without the axis number. Each variable in `offsets`, of type `step`, is
     increased by the index along each axis times the named stride; `index` is overwritten.

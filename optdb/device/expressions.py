@@ -70,7 +70,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; views of a view, of one part of a join, or of only a replaced part are simplified."""
+    """Return a view of a tensor; simplify a view of a view, of one part of a join, or of only a replaced part."""
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
     while True:
@@ -98,7 +98,7 @@ def _is_whole(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 
 def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
-    """Return the lowest and the highest index that an affine coordinate takes over a shape."""
+    """Return the lowest and the highest index that an affine coordinate takes in a view of the given shape."""
     ends = [factor * (shape[axis] - 1) for axis, factor in coordinate.terms]
     return coordinate.const + sum(min(end, 0) for end in ends), coordinate.const + sum(max(end, 0) for end in ends)
 
@@ -115,7 +115,8 @@ def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tenso
             starts[x.axis] += length
     elif isinstance(x, Replaced):
         slices = x.slices
-        # Unrolled loops replace thousands of slices, so a view that touches none of them must not visit each one.
+        # Unrolled loops replace thousands of slices, so a view that reads none of these slices must not visit each
+        # slice.
         if slices is not None and (bounds[slices.axis][1] < slices.low or bounds[slices.axis][0] > slices.high):
             return slices.base, starts
         read = list(zip(bounds, (stripe.bounds for stripe in x.stripes), strict=True))
@@ -138,7 +139,7 @@ def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a tensor broadcast to a shape; raise ValueError if it cannot be."""
+    """Return a tensor broadcast to a shape; raise ValueError if that is impossible."""
     shape = tuple(map(int, shape))
     if x.shape == shape:
         return x
@@ -163,7 +164,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1, else None."""
+    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1; None otherwise."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -292,7 +293,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
     """Rewrite a reduced `Switch` as a `Switch` of reductions; None if the condition varies along a reduced axis."""
-    # The condition often depends on a reduction over the same elements, which then needs no separate pass.
+    # The condition often depends on a reduction over the same elements; that reduction then needs no separate pass.
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
         return None

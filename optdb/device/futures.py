@@ -28,7 +28,7 @@ class Future:
         Returns
         -------
         bool
-            Whether `wait` would return at once.
+            Whether `wait` would return immediately.
         """
         return self._span.done
 
@@ -64,7 +64,7 @@ class Future:
 
     @property
     def times(self) -> Times:
-        """The start and end of the call in nanoseconds on the device's clock; waits for the call."""
+        """The start and end of the call in nanoseconds on the device's clock; waits until the call has ended."""
         return self._span.times()
 
     def __repr__(self) -> str:

@@ -217,7 +217,8 @@ def iterated(
 ) -> tuple[Iteration, list[Tensor]]:
     """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
 
-    With `repeats_in_kernels`, the device repeats small steps within one kernel, where each addition is almost free.
+    With `repeats_in_kernels`, the device repeats small steps within one kernel. Additions then stay in the loop,
+    because they cost almost nothing within a kernel.
     """
     loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:
@@ -355,7 +356,7 @@ class StepSums:
         return whole
 
     def _sum(self, array: Carried, varying: Collection[Tensor]) -> _StepSum | None:
-        """Return the sum held by an array with two alternating rows; None if the array holds another state."""
+        """Return the sum held by an array with two alternating rows; None if the array does not hold such a sum."""
         own = [row for row in self.rows if row.source is array]
         if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
             return None

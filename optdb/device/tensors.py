@@ -16,7 +16,7 @@ from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.runtime.context import Context
 
-#: Scalar operations that a processor executes as fast as it reads their operands.
+#: Scalar operations that take no longer than reading their operands.
 _CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "EQ", "NEQ", "LT", "LE", "GT", "GE", "AND", "OR", "XOR", "Invert"),
@@ -81,7 +81,7 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold of a tensor, which removes the folded axes; partial results have the accumulator's dtype."""
+    """A fold over some axes of a tensor, which are removed; partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -180,7 +180,7 @@ class Stripe:
 
 @dataclass(frozen=True)
 class ReplacedSlices:
-    """Slices of a tensor, all along one axis, replaced one after another; later ones may overlap earlier ones."""
+    """Slices of a tensor, all along one axis, replaced one after another; later slices may overlap earlier slices."""
 
     axis: int
     count: int  #: The sum of the lengths of the slices.

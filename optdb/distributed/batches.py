@@ -111,7 +111,7 @@ def parts_of(
 
 
 def kept(parts: Sequence[Part], given: Sequence[Part]) -> list[Part]:
-    """Return staged parts with copies of the caller's values that staging kept; `given` lists the unstaged parts."""
+    """Return staged parts with copies of the values that staging did not copy; `given` lists the unstaged parts."""
     copies: dict[int, Any] = {}
 
     def own(value: Any, before: Any) -> Any:

@@ -22,7 +22,7 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: How many seconds longer than a worker the client waits, so that the worker can report which workers did not answer.
+#: The client waits this many seconds longer than a worker, so that the worker can report which workers did not answer.
 GRACE_S = 5.0
 
 
@@ -68,7 +68,7 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: For each worker that did not answer another worker, maps its address to a deadline and the other worker's
+        #: Maps the address of each worker that did not answer another worker to a deadline and to the other worker's
         #: message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
@@ -149,7 +149,7 @@ class StepAttempts:
         self._ending = [future for future in self._ending if not future.done()]
         for member in members:
             since = self._waiting_since.pop(member.address, None)
-            # Reuse a task only well before its deadline, because it must not end before the part arrives.
+            # Reuse a task only well before its deadline, because the task must not end before the part arrives.
             if since is not None and time.monotonic() - since < IDLE_S / 2:
                 continue
             if member.address in self._tasks:

@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between queries for the scheduler's workers: during a step, and between steps.
+#: Seconds between queries for the scheduler's workers: first during a step, then between steps.
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -209,7 +209,7 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
 
     Without a GPU, workers get equal parts of the CPU device, or the whole device if it has too few compute units.
     `found` lists, for each device, the text that selects it, its kind, and its number of compute units. By default,
-    there is one worker for each GPU, or two workers without a GPU.
+    there is one worker for each GPU; without a GPU, there are two workers.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:

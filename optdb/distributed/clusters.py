@@ -31,8 +31,8 @@ __all__ = ["ClusterGroup", "RestartingCluster", "cluster_group"]
 
 T = TypeVar("T")
 
-#: Settings of the C library for a worker: how much freed memory it keeps, and the size from which a freed block is
-#: returned to the system at once.
+#: Settings of the C library for a worker: the amount of freed memory that it keeps, and the minimum size of freed
+#: blocks that it returns to the system immediately.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 #: Dask's own setting, which makes a worker return all freed memory to the system.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -135,7 +135,7 @@ class ClusterGroup:
 
     @property
     def names(self) -> list[str]:
-        """The names of workers in messages."""
+        """The names of the workers, as used in messages."""
         return [str(member) for member in self._members]
 
     @property
@@ -185,7 +185,7 @@ class ClusterGroup:
     def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a coroutine in the client's event loop and return its result.
 
-        The client's own `sync` may leave its lock locked after an interrupt, and then hangs.
+        The client's own `sync` may leave its lock locked after an interrupt, so that later calls hang.
         """
         answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
         loop = self._client.loop
@@ -207,7 +207,7 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after earlier ones: after Ctrl-C, an abandoned coroutine continues in the event loop."""
+        """Run a coroutine once earlier ones have finished; a coroutine abandoned by Ctrl-C continues in the loop."""
         async with self._turn:
             return await run(*args)
 

@@ -306,7 +306,7 @@ class DataParallel:
         Raises
         ------
         KeyError
-            If there is no such variable, or if several variables have the name.
+            If there is no such variable, or if several variables have that name.
         """
         self._check_open()
         return self._group.state()[self._index(which)]
@@ -324,7 +324,7 @@ class DataParallel:
         Raises
         ------
         KeyError
-            If there is no such variable, or if several variables have the name.
+            If there is no such variable, or if several variables have that name.
         TypeError
             If the variable's type does not accept the value.
         """

@@ -1,7 +1,7 @@
 """All-reduces over workers (`Exchange`): in a ring, or by direct exchange for two workers and for small arrays.
 
-If all workers are in one process, each adds up one slice of all vectors and writes the total to all workers' sums. All
-workers add in the same order, so their results are bitwise equal.
+If all workers are in one process, each worker adds up one slice of all vectors and writes the total to all workers'
+sums. All workers add in the same order, so their results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SMALL_BYTES = 64 * 1024
 #: Arrays with fewer bytes are copied into one vector, since a separate message frame for an array takes longer than the
 #: copy.
 PACKED_BYTES = 64 * 1024
-#: Numbers that identify the sum at the end of a step, and the first worker's message to workers without a part of the
-#: batch.
+#: Numbers that identify two exchanges: the sum at the end of a step, and the first worker's message to workers without
+#: a part of the batch.
 FINAL, PASSED_ON = -1, -2
 #: The size in bytes of the blocks that threads add up; a block stays in a core's cache until its sums are copied.
 BLOCK_BYTES = 256 * 1024
@@ -52,7 +52,10 @@ class Link:
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Send arrays, or a `Piece` within a process, without waiting. They must not change until the sum is known."""
+        """Send arrays without waiting; within a process, `Piece` objects can also be sent.
+
+        The arrays must not change until the sum is known.
+        """
         raise NotImplementedError
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
@@ -129,7 +132,7 @@ class Exchange:
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         self._seconds = 0.0
-        #: The rounds for device arrays; shared by the exchanges of several steps.
+        #: The `ExchangeRound` objects for device arrays, which are shared by the exchanges of several steps.
         self.staging: dict[Any, Any] = {}
         #: Called with a bucket's number and arrays when the bucket's commands are enqueued; may enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None

@@ -49,7 +49,7 @@ class Prepared:
     #: Maps phases to durations in seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and
     #: 'update', which is the update of the previous step.
     seconds: dict[str, float]
-    #: On the first worker, the `wholes` while they are copied to the host; None otherwise.
+    #: On the first worker, holds the `wholes` until they have been copied to the host; None otherwise.
     pending: Results | None = None
 
 
@@ -139,7 +139,7 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that completes the step after `collect`; None if that needs Python."""
+        """Return a script that completes the step after `collect`; None if completing it requires Python."""
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
@@ -197,13 +197,13 @@ class Replica:
 
 @dataclass
 class Ending:
-    """A script that finishes a step, agrees with the other workers and commits the step, almost without Python."""
+    """A script that finishes a step, agrees with the other workers and commits the step, with almost no Python code."""
 
     script: Script
     agreement: Agreement
     #: The arguments for the update.
     taken: list[Any]
-    #: The results that are equal on all workers, while they are copied to the host.
+    #: Holds the results that are equal on all workers until they have been copied to the host.
     pending: Results | None
     #: Maps the names of points in the script to the times at which it reaches them.
     times: dict[str, Any]

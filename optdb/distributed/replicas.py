@@ -34,7 +34,7 @@ LIFTED = (rounds,)
 class _Lent:
     """The pieces that workers lend to each other in a step."""
 
-    #: The first of this worker's pieces that are complete only after all gradients are computed.
+    #: This worker's first piece that is complete only after all gradients are computed.
     own: Piece
     #: Yields the other workers' pieces with their ranks, in the order in which they become ready.
     pieces: Iterator[tuple[int, Piece]]
@@ -161,7 +161,7 @@ class SynchronousReplica(Replica):
         return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step, and enqueue the `first` commands of the next step if they need no Python."""
+        """Finish and commit a step; if enqueuing requires no Python, enqueue the next step's `first` commands."""
         script, times, start = ending.script, ending.times, time.perf_counter()
         if not first.needs_python:
             script.enqueue(first)

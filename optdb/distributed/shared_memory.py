@@ -92,7 +92,7 @@ class SharedArrays:
                 self._unavailable_nbytes = needed
 
     def offer(self, address: str) -> dict[str, Any] | None:
-        """Return the offer for mapping the segment; None if there is no segment or the worker has the offer."""
+        """Return the offer for mapping the segment; None if there is no segment or the worker already has the offer."""
         segment = self._segment
         if segment is None or address in segment.offered_to:
             return None
@@ -100,7 +100,7 @@ class SharedArrays:
         return segment.offer
 
     def confirm(self, address: str, name: str) -> None:
-        """Note that a worker has mapped the segment with this name."""
+        """Record that a worker has mapped the segment with this name."""
         segment = self._segment
         if segment is not None and segment.offer["name"] == name:
             segment.mapped_by.add(address)
@@ -134,7 +134,7 @@ class SharedArrays:
     # As a receiver
 
     def map(self, address: str, offer: dict[str, Any]) -> bool:
-        """Map another worker's segment; return False if it is not accessible, as on another host."""
+        """Map another worker's segment; return False if it is not accessible, for example from another host."""
         if offer["pid"] == os.getpid():
             return False  # within a process, messages contain references to arrays
         path, target = Path(f"/proc/{offer['pid']}/fd/{offer['descriptor']}"), Path(f"/memfd:{offer['name']} (deleted)")

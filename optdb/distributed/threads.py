@@ -61,7 +61,7 @@ class ThreadGroup:
                 "The cure: name different devices, or parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
             )
         self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
-        #: The names of workers in messages.
+        #: The names of the workers, as used in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
         # Either all devices lend their summands or none do. Vectors in the host's memory are added up on the host.
@@ -103,8 +103,8 @@ class ThreadGroup:
         """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
         `divide` takes the number of workers and returns their parts. With `keep`, the caller may change the parts once
-        this method returns, otherwise once the step has ended. Raise `WorkerFailed` if an earlier step failed and the
-        caller has not received its error.
+        this method returns; without it, only once the step has ended. Raise `WorkerFailed` if an earlier step failed
+        and the caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -199,7 +199,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return a script that ends the step, or None. If that fails, this step and the next step fail."""
+        """Return a script that ends the step, or None; if this raises an error, this step and the next step fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -210,7 +210,10 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, commit a launched step and return its results; an `ending` also enqueues `first`."""
+        """Wait for other workers, commit a launched step and return its results.
+
+        An `ending` is a script that does this; it also enqueues the `first` commands of the next step.
+        """
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
@@ -393,7 +396,7 @@ class PendingStep:
         self._changes.put(None)
 
     def wait(self) -> None:
-        """Wait until all threads have finished the step; an interrupt loses no results."""
+        """Wait until all threads have finished the step; if the wait is interrupted, no results are lost."""
         while not self.is_computed:
             self._changes.get()
         self._changes.put(None)  # for other waiting threads

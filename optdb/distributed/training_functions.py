@@ -26,7 +26,7 @@ REDUCTIONS = ("mean", "sum", "concatenate")
 
 
 def checked_reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
-    """Return a dict from output indices to reductions; raise `ValueError` if one is invalid."""
+    """Return a dict from output indices to reductions; raise `ValueError` if a reduction or an index is invalid."""
     pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
     reductions = {number: reduction for number, reduction in pairs if reduction is not None}
     for number, reduction in reductions.items():

@@ -21,7 +21,7 @@ from optdb.runtime.scripts import NativeAgreement, Script
 __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 
 #: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
-#: whose device has finished could wait that long.
+#: whose device has finished could wait 5 ms for the GIL.
 SWITCH_INTERVAL_S = 1e-5
 #: The `prctl` option that sets a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the
 #: timed waits for the GIL end up to 50 us late.

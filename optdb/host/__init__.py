@@ -45,7 +45,7 @@ def bind(host: str) -> None:
     Raises
     ------
     SecondHost
-        If the process is bound to the other host.
+        If the process is already bound to a different host.
     """
     if not _bound:
         _bound.append(host)

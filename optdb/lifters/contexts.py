@@ -146,7 +146,7 @@ class Contexts:
                 self._default = None
 
     def clear(self) -> None:
-        """Remove all names. The next lookup again registers the names that the flags list."""
+        """Remove all names. The next lookup then registers the names that the flags list."""
         with self._lock:
             self._specs.clear()
             self._made.clear()

@@ -25,7 +25,7 @@ def transfer_context(transfer: PureOp | None) -> ContextName:
 
 
 def no_weight(op: PureOp) -> float:
-    """Return the weight of one elementwise pass, for any op."""
+    """Return 1, the weight of one elementwise pass, for any op."""
     return 1.0
 
 
@@ -53,8 +53,8 @@ class Device:
     unsupported_reason : callable
         ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype; None if it can.
     weight : callable
-        ``weight(op)`` returns how much time the device saves by running an op, in elementwise passes over an array; 0
-        for a view.
+        ``weight(op)`` returns the time that the device saves by running an op, measured in elementwise passes over an
+        array; 0 for a view.
     source_ops : tuple of types
         Ops without array inputs that create arrays; they run where their results are used.
     host_result_ops : tuple of types

@@ -131,7 +131,7 @@ class Explanation(ReportTables):
 
 
 def _kind(op: str) -> str:
-    """Return the class of an op from its text, such as ``OpenCLFromHost<dev0>``."""
+    """Return the name of an op's class, given the op's text, such as ``OpenCLFromHost<dev0>``."""
     return re.split("[{<]", op)[0]
 
 

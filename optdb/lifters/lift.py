@@ -148,7 +148,7 @@ def _trace(report: LiftReport) -> None:
 
 
 def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
-    """Return the lifters in a query's result by op class or instance, without its other rewriters."""
+    """Return the lifters among a query's rewriters, by op class or instance."""
     tracked_by = rewriter.local_optimizers_map
     return {op: [member for member in members if isinstance(member, Lifter)] for op, members in tracked_by.items()}
 

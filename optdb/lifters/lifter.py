@@ -242,7 +242,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device and context of an input, or else of all users; None if there is none."""
+    """Return the device and context that an input comes from, or else that all outputs go to; None if none."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)

@@ -13,7 +13,7 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.placement import NO_INPUT, PARTITION, Placement, is_constant
 
-#: Larger partitions stay on the device, since the transfers at the boundary do not measure a large partition's cost.
+#: Larger partitions stay on the device, since the transfers at the boundary are a poor estimate of their cost.
 MAX_PARTITION_NODES = 32
 
 
@@ -43,7 +43,7 @@ def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
 
 
 def _context_for(placement: Placement, partition: list[Apply]) -> ContextName:
-    """Return the only context of a partition's users; the default context if they are in several or none."""
+    """Return the context that all users of a partition share; the default context if there is no such context."""
     contexts = {
         placement.contexts[user] for node in partition for user in placement.users(node) if user in placement.contexts
     }

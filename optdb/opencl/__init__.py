@@ -12,7 +12,7 @@ from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.theano.functions.compiled import wrap_compilation
 from optdb.opencl import blas, linking, rewriters, transfers, variables
-from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
+from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db
 from optdb.opencl import pickling as _pickling  # noqa: F401  registers itself with copyreg
 from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db

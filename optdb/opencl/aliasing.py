@@ -50,7 +50,7 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 class AliasSets:
     """The sets of variables that may share memory, for the variables of given nodes.
 
-    `overwrites` tells whether a node works in place when it runs; by default, a node does if its op has a
+    `overwrites` returns whether a node works in place when it runs; by default, whether the node's op has a
     ``destroy_map``.
     """
 

@@ -1,7 +1,8 @@
 """Matrix products of device arrays under their BLAS names, for use in hand-written ops.
 
-The functions take the same arguments as in ``pygpu.blas``. All arrays in a call have the same float dtype and context,
-and may have any strides. The functions do not wait; they can be called from an op's ``run``, in a thunk, or elsewhere.
+The functions take the same arguments as those in ``pygpu.blas``. All arrays in a call have the same float dtype and
+context, and may have any strides. The functions do not wait for the device; they can be called from an op's ``run``, in
+a thunk, or elsewhere.
 """
 
 from __future__ import annotations

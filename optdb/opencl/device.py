@@ -40,8 +40,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays. They are lifted where the device needs the arrays, except for `RandomFunction`, which reports
-#: list with a reason but which is never lifted.
+#: Ops that create arrays. They are lifted where the device needs the arrays, except for `RandomFunction`, which is
+#: never lifted but is listed in reports with a reason.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.
@@ -50,7 +50,7 @@ HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 #: Maps ops without a counterpart to the index of the first input that stays on the host when the op is lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: Maps ops that pass over their arrays several times on the host to the benefit that `weight` returns.
+#: For ops that make several passes over their arrays on the host, the benefit that `weight` returns.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: The benefit of a matrix product, a convolution or a loop, measured in elementwise passes over its arrays.

@@ -187,7 +187,7 @@ def _python_generator(op: PureOp, context_name: str | None, inputs: Inputs, outp
 
 @lifts([host.RandomFunction], 83, _python_generator)
 def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
-    """Lift nothing; registered so that reports say why random numbers from NumPy's generator stay on the host."""
+    """Lift nothing; this lifter lets reports say why random numbers from NumPy's generator stay on the host."""
 
 
 #: Maps the ``id`` of a scalar op to the device op. Scalar ops cannot be the keys, since equal scalar ops may differ.
@@ -195,9 +195,9 @@ _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
-    """Return the device op for a scalar op. It is always the same object, so it is fast to compare and hash."""
+    """Return a scalar op's device op: always the same object, so that it is fast to compare and hash."""
     op = _ops.get(id(scalar_op))
-    # Because of the op cache, the op may hold a different scalar op that is equal, or the id may have been reused.
+    # Because of the op cache, the op may hold a different scalar op that is equal; the id may also have been reused.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op

@@ -10,7 +10,8 @@ from optdb.lifters.contexts import Contexts
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 
-#: The context for the flag optdb.device, whichever device that is, so that pickles can be loaded on another device.
+#: The name of the context for the flag optdb.device. It does not depend on the device, so that pickles can be loaded on
+#: another device.
 DEFAULT_NAME = "opencl"
 
 

@@ -99,6 +99,6 @@ def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
     """Return the attributes that distinguish ops of a class, including some that the host's equality ignores."""
     if isinstance(op, scalars.Composite):
-        return ()  # the host compares their C code
+        return ()  # the host compares the C code of Composite ops
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
     return tuple(sorted(pair for pair in plain if pair[0] != "name"))

@@ -22,7 +22,7 @@ from optdb.runtime import arrays
 
 
 class _Operators(TensorOperators, Variable):
-    """Arithmetic, indexing and methods that build host ops."""
+    """Arithmetic operators, indexing and methods, all of which build host ops."""
 
     type: OpenCLArrayType
 

@@ -1,4 +1,4 @@
-"""Warnings about functions that gain little from a device: a large share of host nodes, or very short calls."""
+"""Warnings about functions that gain little from a device, because host nodes take long or calls are very short."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from optdb.pytensor.host_groups import HostNodes, op_name
 #: The number of untimed first calls, in which code is compiled.
 _COMPILING_CALLS = 5
 _TIMED_HOST_CALLS = 20
-#: The share of a call that host nodes may take without a warning.
+#: The share of a call's time that host nodes may take without a warning.
 LARGE_SHARE = 0.2
 _NAMED = 5
 
 
 class HostNodesWarning(UserWarning):
-    """Warns that nodes on the host take a large share of a function's calls."""
+    """Warns that nodes on the host take a large share of the time of a function's calls."""
 
 
 class HostNote:
-    """Times some calls to a function, and warns if nodes on the host take a large share."""
+    """Times some calls to a function, and warns if nodes on the host take a large share of the time."""
 
     def __init__(self, function: TracedFunction, host: HostNodes) -> None:
         self._function = function

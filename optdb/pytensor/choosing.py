@@ -43,7 +43,7 @@ DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
 _VERSION = "choice 3"
-#: The digest of a constant with more elements than this covers only its dtype and shape.
+#: If a constant has more elements than this, its digest covers only its dtype and shape.
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
@@ -118,7 +118,7 @@ class Trial:
         return results
 
     def _first(self, cells: Sequence[Cell]) -> Any:
-        """Run a call with the default linker; if that cannot compile the graph, run the call on the device."""
+        """Run a call with the default linker; if the linker cannot compile the graph, run the call on the device."""
         kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
@@ -332,7 +332,7 @@ class ChoosingFunction:
 
 
 def run_by_values(compiled: Callable[..., Any], updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
-    """Call a function with the values in `cells`, and store either all next values there or none."""
+    """Call a function with the values in `cells`; store either all next values in the cells or none of them."""
     outputs = compiled(*[fetched(cell) for cell in cells])
     return without_sigint(_stored, outputs, updates, cells) if updates else outputs
 
@@ -385,7 +385,7 @@ def _graph_lines(fgraph: Any) -> Iterator[str]:
 
 
 def _op_text(op: Any) -> str:
-    # Some names of ops contain addresses, which differ between processes.
+    # The names of some ops contain addresses, which differ between processes.
     name = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(op).__module__}.{type(op).__qualname__} {op}")
     inner = getattr(op, "fgraph", None)
     return name if inner is None else f"{name} {graph_digest(inner)}"

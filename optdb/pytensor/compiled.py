@@ -115,7 +115,7 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function several times with the same arguments, and return the results of the last call.
 
     The arguments are copied to the device once, and only the outputs of the last call are copied back. Ctrl-C stops the
-    run after a whole step. A long run shows a progress bar if standard error is a terminal.
+    run after the current call. A long run shows a progress bar if standard error is a terminal.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     Returns
     -------
     Future
-        ``wait()`` returns the results. Before ``wait()`` returns, host arrays in the results have no values.
+        ``wait()`` returns the results. Host arrays in the results have undefined values until ``wait()`` returns.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> 
 
 @dataclass(frozen=True)
 class _Batched:
-    """A compiled function with a batch axis, and whether each of its results has that axis."""
+    """A compiled function with a batch axis, and for each of its results, whether it has that axis."""
 
     function: Any
     has_axis: tuple[bool, ...]
@@ -225,7 +225,7 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     Returns
     -------
     list of ndarray or ndarray
-        For each output of `f`, its values at all points; a single array if `f` returns one.
+        For each output of `f`, its values at all points; an array instead of a list if `f` returns an array.
 
     Raises
     ------

@@ -136,7 +136,7 @@ def _has_scale(*parameters: HostArray) -> HostArray:
 
 
 #: The distributions for which PyTensor uses the same formula, with one uniform number for each element. For laplace and
-#: logistic, PyTensor replaces a uniform number of 0. For bernoulli, PyTensor uses this formula only with numba.
+#: logistic, PyTensor replaces a uniform number that is 0. For bernoulli, PyTensor uses this formula only with numba.
 FORMULAS: dict[Any, Formula] = {
     basic.UniformRV: Formula(
         lambda u, low, high: low + (high - low) * u, lambda low, high: np.isfinite(high - low) & (high >= low)
@@ -155,7 +155,8 @@ FORMULAS: dict[Any, Formula] = {
     basic.BernoulliRV: Formula(lambda u, p: ~(p < u), lambda p: (p >= 0) & (p <= 1)),
 }
 
-#: Formulas for distributions that PyTensor samples by rejection. They take random numbers in the open interval (0, 1).
+#: Formulas for distributions for which PyTensor uses rejection sampling. They take random numbers in the open interval
+#: (0, 1).
 OTHER_FORMULAS: dict[Any, Formula] = {
     basic.NormalRV: Formula(_normal, _has_scale),
     basic.HalfNormalRV: Formula(lambda u, loc, scale: loc + abs(normal_quantile(u)) * scale, _has_scale),

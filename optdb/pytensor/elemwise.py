@@ -32,7 +32,7 @@ _NAMES = {
     "ScalarMaximum": "Maximum",
     "ScalarMinimum": "Minimum",
 }
-#: Only classes in these modules are identified by name, because a user's op may have the same name.
+#: Only classes in these modules are identified by name, because a user's op may have the same name as one of them.
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 

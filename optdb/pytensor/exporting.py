@@ -43,7 +43,7 @@ def export(
         Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
         their names to calls. Only the shapes matter; by default, the shapes of the latest calls are used.
     device_kinds : sequence of str
-        Kinds of devices to export for: 'cpu' for processors, 'gpu' for all other devices.
+        Kinds of devices to export for: 'cpu' for CPUs, 'gpu' for all other devices.
 
     Returns
     -------

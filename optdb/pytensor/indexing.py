@@ -24,7 +24,7 @@ from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Strip
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
 
-#: If the indices select at least one in this many elements, a scatter becomes a lookup for each element.
+#: A scatter becomes a lookup for each element if the indexed axes have at most this many elements for each index.
 _MOST_UNNAMED = 8
 
 
@@ -90,7 +90,7 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
 
 
 def _counted_axis(index: Constant) -> int | None:
-    """Return the axis along which the index counts up by one, if no other axis is longer than 1; else None."""
+    """Return the axis along which the index values increase by one, if no other axis is longer than 1; else None."""
     if index.size < 2 or max(index.shape) != index.size:
         return None
     flat = index.value.reshape(-1)
@@ -159,8 +159,8 @@ class Region:
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
         """Return, for each element of `x`, whether it is selected, and the number of the last index that selects it.
 
-        Return None if the indices are unknown or select few elements, or if several indices of a sum select the same
-        element.
+        Return None if the indices are unknown or select few elements, or if `is_sum` is set and several indices select
+        the same element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())

@@ -132,7 +132,7 @@ def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value],
 
 
 def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
-    """Return the solutions, with NaN for each matrix that has a zero on its diagonal, as callers of LAPACK do."""
+    """Return the solutions; like functions that call LAPACK, return NaN for each matrix with a zero on its diagonal."""
     last = a.ndim - 2
     coordinates = [Coordinate(0, ((axis, 1),)) for axis in range(last)] + [Coordinate(0, ((last, 1),))] * 2
     diagonal = view(a, (*a.shape[:-2], a.shape[-1]), coordinates)

@@ -37,7 +37,7 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 from optdb.runtime.devices import request_in_caller
 
-#: The values of the option `random`, which concerns the random variables that PyTensor draws by rejection.
+#: The values of the option `random`, which applies to random variables that PyTensor draws by rejection sampling.
 _RANDOM = ("exact", "device")
 #: Rewrites for C or numba, which overwrite inputs, choose a BLAS, or fuse loops.
 _EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
@@ -132,7 +132,7 @@ _ARRAYS = frozenset({np.ndarray, ValueOnDevice})
 
 
 class OpenCLFunction:
-    """Computes a graph on a device; with `warns`, calls warn if the device is of little benefit."""
+    """Computes a graph on a device; with `warns`, it warns if the device is of little benefit."""
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True, draws_on_device: bool = False) -> None:
         #: Maps an output's index to the position of the input that the output updates.

@@ -116,7 +116,7 @@ class _ScanLoop:
             self._rows += [StepRow(carried, first + tap) for tap in taps]
             self._targets += [(carried, first + tap) for tap in written]
             return
-        # Rows that steps read before they write them are read from `x` itself.
+        # Rows that a step reads before any step writes them are read from `x` itself.
         target = first + written[0]
         unwritten = [(0, target), (target + self._steps, count)]
         initial = [(start, rows_of(x, start, stop - start)) for start, stop in unwritten if start < stop]

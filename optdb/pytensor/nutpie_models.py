@@ -25,8 +25,9 @@ def compile_nutpie(
 ) -> Any:
     """Compile a model for `nutpie.sample`, with its log density on a device.
 
-    For the same seed, draws equal those of `nutpie.compile_pymc_model` up to rounding. Each evaluation reads the
-    model's shared variables, such as `pymc.Data`: set them with `pymc.set_data`, not with `with_data`.
+    With the same seed, the draws equal those of a model from `nutpie.compile_pymc_model` up to rounding. Each
+    evaluation reads the model's shared variables, such as `pymc.Data`: set them with `pymc.set_data`, not with
+    `with_data`.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ from optdb.pytensor.linalg import batched_product, product
 from optdb.pytensor.operations import computed
 from optdb.pytensor.tracing import GraphTrace
 
-#: The maximum number of categories; the device adds up the probabilities again for each element.
+#: The maximum number of categories, since the device adds up the probabilities again for each element that it draws.
 _MOST_OUTCOMES = 1000
 
 

@@ -38,7 +38,8 @@ _log = logging.getLogger("pytensor.graph.rewriting.basic")
 #: Smaller graphs are left to PyTensor's own equilibrium rewriters, which are faster for small graphs.
 LEAST_NODES = 300
 #: If sums and products alternate, `local_greedy_distributor` keeps rewriting its own results. After `_DISTRIBUTIONS`
-#: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, it visits nodes from inputs to outputs instead.
+#: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, the rewriter visits nodes from inputs to outputs
+#: instead.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
 

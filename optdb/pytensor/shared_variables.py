@@ -1,6 +1,6 @@
-"""Copies PyTensor's shared variables from a device when they are read on the host.
+"""Patches that copy PyTensor's shared variables from a device when the host reads them.
 
-These patches are installed for devices with their own memory, and before the first asynchronous call. A value is
+The patches are installed for devices with their own memory, and before the first asynchronous call. A value is
 uploaded again only if its array object has changed, so an array that may have been modified in place is replaced with a
 view of itself.
 """

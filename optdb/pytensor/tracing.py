@@ -22,7 +22,7 @@ from optdb.pytensor.host_groups import HostGroup, HostNodes
 
 #: Nodes are folded during tracing if all their inputs are constants of at most this many elements.
 _FOLDED_ELEMENTS = 64
-#: The maximum number of elements for which a node takes less time on the host than a round trip to the device.
+#: The maximum number of elements for which a node takes less time on the host than a round trip to the device takes.
 _SMALL_ELEMENTS = 4096
 
 
@@ -50,7 +50,8 @@ class GraphTrace:
         draws_on_device: bool = False,
     ) -> None:
         self.tracer = tracer
-        #: Whether the device draws the random variables that PyTensor draws by rejection, which changes their values.
+        #: Whether the device draws the random variables for which PyTensor uses rejection sampling, which changes their
+        #: values.
         self.draws_on_device = draws_on_device
         self.context = tracer.context
         self.host = host
@@ -175,7 +176,7 @@ class GraphTrace:
             except (OnHost, NoCode) as reason:
                 self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
-                    # The node belongs to the only group, or to the group that computed its inputs.
+                    # The node belongs to the group of all nodes, or to the group that computed its inputs.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):

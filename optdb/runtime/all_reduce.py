@@ -98,7 +98,7 @@ class Member:
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
-        """Begin an attempt at a step; its number is higher than those of earlier attempts.
+        """Begin an attempt at a step; `attempt` is higher than the numbers of earlier attempts.
 
         The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; all
         devices pass the same value.
@@ -122,7 +122,7 @@ class Member:
 class Moments:
     """The layout of a vector that contains the moments of several arrays."""
 
-    #: For each array, how many numbers it contributes, and the number of elements in each channel on this device.
+    #: For each array, the number of values in the vector, and the number of elements in each channel on this device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -201,7 +201,7 @@ class ExchangeRound:
 
     @property
     def missing(self) -> int | None:
-        """The rank of a device that did not join the current attempt in time; None if there is none."""
+        """The rank of a device that did not join the current attempt in time; None if no device is missing."""
         member = self._member
         is_late = member is not None and member.is_native and self.record.late == member.record.attempt
         return self.record.late_rank if is_late else None
@@ -260,7 +260,7 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def repeated_call(self) -> PreparedCall | None:
-        """The call to C code; None if Python computes the results. The library may load after the plan is made."""
+        """The call to C code; None if Python computes the results. The C code may be loaded after the plan is made."""
         return self.round.call
 
     def enqueue(self) -> None:

@@ -127,7 +127,7 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """The address that loops compare: the buffer's handle or None, and the offset of the values."""
+        """The address that Theano's `Scan` compares: the buffer's handle or None, and the offset of the values."""
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
@@ -235,7 +235,7 @@ def from_host(
 
     The caller may change `value` as soon as this function returns. The values are copied into `out` if it is contiguous
     and fits, else into a new array. A `constant` array is never written again, so a replayed function skips its copy.
-    The event of a running copy is appended to `events`; dropping the event waits for the copy.
+    The event of a running copy is appended to `events`; the event's destructor waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
@@ -271,7 +271,7 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array with any strides in C order; they are written to `out` if it fits.
+    """Return an array's values in C order, whatever its strides; they are written to `out` if it fits.
 
     If a list `begun` is given, the values are valid only after the queue has finished, and objects that must live until
     then are appended to the list.

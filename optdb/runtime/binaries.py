@@ -45,7 +45,10 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of at most `megabytes` of built programs; 0 turns it off. The first saved entry creates the folder."""
+    """A folder of built programs with a size limit of `megabytes`; 0 disables the folder.
+
+    The first saved entry creates the folder.
+    """
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
         self.folder = Path(folder)

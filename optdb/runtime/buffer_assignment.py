@@ -78,7 +78,10 @@ class _Gaps:
         self._starts: dict[int, int] = {}
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Take `size` bytes from the smallest gap that fits or at the end; return the start, None beyond the limit."""
+        """Take `size` bytes from the smallest gap that fits, or at the end.
+
+        Return the start; return None if no gap fits and the end is beyond `limit`.
+        """
         fitting = [(end - start, start) for start, end in self._ends.items() if end - start >= size]
         start = min(fitting)[1] if fitting else self._starts.get(self.total, self.total)
         if not fitting and limit is not None and start + size > limit:
@@ -110,7 +113,8 @@ class CommandGroup:
     """Consecutive commands in a list, such as those of one node."""
 
     commands: CommandList
-    operands: Iterable[Memory] = ()  #: Each `Memory` of the group's variables, live throughout the group.
+    #: The `Memory` of each of the group's variables, which is live throughout the group.
+    operands: Iterable[Memory] = ()
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,8 @@ def liveness(
     """Find when each `Memory` in a list is live.
 
     A group's operand is live during all commands of each group that uses it; any other `Memory` is live from its first
-    to its last use. The `results` stay live after all commands, and a `persistent` `Memory` throughout each run. A
-    `Memory` that is `provided` or has a buffer gets no range.
+    to its last use. The `results` stay live after all commands, and a `persistent` `Memory` is live throughout each
+    run. A `Memory` that is `provided` or has a buffer gets no range.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -366,6 +370,6 @@ def may_be_external(layout: ArrayLayout) -> bool:
 
 
 def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
-    """Return whether zero-copy saves more time for a `Memory` than merging the commands that use it."""
+    """Return whether making a `Memory` zero-copy saves more time than merging the commands that use it."""
     launch_s = profile_of(memory.context.devices[0]).quirks.launch_s
     return merged[memory] * launch_s < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

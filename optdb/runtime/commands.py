@@ -78,7 +78,7 @@ class EnqueueKernel(Record):
     kind: ClassVar[str] = "launch"
 
     queue: cl.CommandQueue
-    kernel: Any = saved(KernelRef.parse)  #: A kernel from OpenCL, from program source (`Code`) or from a file.
+    kernel: Any = saved(KernelRef.parse)  #: An OpenCL kernel, a `Code`, or a kernel in a file.
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
@@ -298,7 +298,7 @@ class EnqueueUpload(Transfer):
     value: Any = saved(source)  #: An array or a `DeferredArray`, which must not change before the copy is complete.
     is_constant: bool = False  #: Whether the target is never written again.
     is_blocking: bool = True  #: Whether to wait for the copy.
-    event: Any = None  #: The latest copy's event, which keeps the array alive; dropping it waits for the copy.
+    event: Any = None  #: The latest copy's event, which keeps the array alive; its destructor waits for the copy.
 
     @property
     def nbytes(self) -> int:
@@ -381,7 +381,7 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: How often the list has been enqueued while it is not decided whether it becomes a batch.
+    #: The number of times that the list has been enqueued, counted until it is decided whether it becomes a batch.
     _times = 0
     _is_decided = False
     #: Enqueues the list as a batch; None if Python enqueues the commands one by one.

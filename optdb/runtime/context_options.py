@@ -23,7 +23,7 @@ class BatchThresholds:
 class ContextOptions:
     """Selects among kernels, and among ways to run them, that all give the same results.
 
-    Tests select each of them for small arrays.
+    Tests use the options to select each implementation for small arrays.
     """
 
     #: The instructions for asynchronous copies and tensor cores.

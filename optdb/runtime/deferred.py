@@ -82,7 +82,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where the run of each number in `distinct` starts in `mentions`, padded with the length of `mentions`."""
+    """Return where in `mentions` the run of each number in `distinct` starts, padded with the length of `mentions`."""
     _check(named, ndim=1)
     _, is_first = _ordered(named)
     return _filled_up(np.flatnonzero(is_first), len(named) + 1, len(named))

@@ -39,7 +39,7 @@ class _LatestNumbers:
         self._read = [_BEFORE]
 
     def of(self, span: ByteRange) -> int:
-        """Return the largest number of a command that must precede a command that uses this byte range."""
+        """Return the largest number among the commands that must precede a command that uses this byte range."""
         parts = self._parts(span)
         written = max(self._written[parts], default=_BEFORE)
         return max([written, *self._read[parts]]) if span.is_written else written
@@ -124,7 +124,10 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number the commands; `next_number` takes the largest number among the dependencies, and the command's index."""
+    """Return each command's number, which `next_number` computes.
+
+    Its arguments are the largest number among the command's dependencies, and the command's index.
+    """
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from optdb.runtime.library import cl
 
-#: The kind of device that kernels are written for: 'cpu' for processors, 'gpu' for all other devices.
+#: The kind of device that kernels are written for: 'cpu' for CPUs, 'gpu' for all other devices.
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
@@ -214,8 +214,8 @@ class DeviceProfile:
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
     is_processor: bool  #: Whether kernels run in this process, so that a fault in a kernel ends the process.
     compute_units: int  #: Number of compute units over which work is divided.
-    #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If all units
-    #: together can start as many items as an array has elements, one element per item is fastest.
+    #: The number of work items that a compute unit starts at once; 0 if kernels must not rely on this number. If all
+    #: units together can start as many items as an array has elements, one element per item is fastest.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
     max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.

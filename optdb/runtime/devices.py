@@ -1,9 +1,9 @@
-"""Finds working devices, on which a trial kernel was built and run. Devices that are likely faster are tried first.
+"""Finds devices that work: a trial kernel was built and run on each. Devices that are likely faster are tried first.
 
-A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
-platform, ``gpu`` the best device of this kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
-(`SHORT_NAMES`). Any other string is searched for in the names of platforms, then in the names of devices. The suffix
-``[2/4]`` selects the second of four equal parts. PoCL gets a temporary cache folder if it cannot use its own.
+A string (*spec*) selects a device: ``opencl`` selects the best working device, ``opencl1:0`` selects the first device
+on the second platform, ``gpu`` selects the best GPU, and ``pocl`` or ``nvidia`` selects the best device on a vendor's
+platform (`SHORT_NAMES`). Any other string is searched for in the names of platforms, then in the names of devices. The
+suffix ``[2/4]`` selects the second of four equal parts. PoCL gets a temporary cache folder if it cannot use its own.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def request_in_caller() -> None:
 
 
 def in_caller(device: cl.Device) -> cl.Device | None:
-    """Return the device of the same platform that runs commands in the calling thread; None if there is none.
+    """Return the device on `device`'s platform that runs commands in the calling thread; None if there is none.
 
     It uses one core, and a launch need not wake other threads or wait for them. It is not in any list of devices.
     """

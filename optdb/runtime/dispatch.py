@@ -22,7 +22,7 @@ from optdb.runtime.library import cl
 
 #: The size in bytes up to which copying an array on the host is faster than waiting for the device.
 _SMALL_NBYTES = 1 << 16
-#: The number of upload events that each thread keeps, since dropping an event waits for the upload.
+#: The number of upload events that each thread keeps, since an event's destructor waits for the upload.
 _KEPT_EVENTS = 64
 
 
@@ -137,7 +137,7 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # Upload constants at once: later calls may reuse the buffer without an upload.
+                # Upload constants immediately: later calls may reuse the buffer without an upload.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
                 # The caller may change the array when this method returns.

@@ -3,8 +3,8 @@
 PyOpenCL creates an event for each command and converts the command's arguments each time. A bound command instead
 prepares one call: a library function with converted arguments. The call returns OpenCL's status. If the status is not
 0, PyOpenCL enqueues the command again. A prepared call contains handles, but does not keep their objects alive. If a
-driver's queue is full, a call blocks; if it held the GIL, no other thread could feed another device. The first process
-compiles the C code into the user's cache, which takes a tenth of a second.
+driver's queue is full, a call blocks; a call that held the GIL would keep other threads from feeding other devices. The
+first process compiles the C code into the user's cache, which takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ _FUNCTIONS = (
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: The marker function has the prototype of the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
-#: The functions that enqueue a command that this module prepares, and return at once unless the queue is full.
+#: The functions that enqueue a command that this module prepares, and return immediately unless the queue is full.
 _ENQUEUE = frozenset(_FUNCTIONS[:5])
 #: The number of arguments in a record, and the padding for missing arguments.
 _WORDS = 9
@@ -176,7 +176,7 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """A sequence of work, in which C code makes the prepared calls, and Python does the rest.
+    """A sequence of work: C code makes the prepared calls, and Python does the rest.
 
     The batch keeps the `calls` alive, but not the objects whose handles they contain. Each call has a fallback in
     Python, which runs if the call fails or is None.
@@ -221,7 +221,7 @@ class Batch:
                 done += 1
 
     def run_with_gil(self) -> None:
-        """Do the work of a short batch that only enqueues; reacquiring the GIL would take as long as the calls."""
+        """Run a short batch that only enqueues commands; reacquiring the GIL would take as long as the calls."""
         done = self._call_with_gil()
         if done < self.calls:
             self._fallbacks[done]()
@@ -282,7 +282,7 @@ def loop_library() -> ctypes.CDLL | None:
 
 @functools.cache
 def _loop_with_gil() -> ctypes.PyDLL:
-    """Return the library with the loop over calls, which has been compiled, for calls that keep the GIL."""
+    """Return the library with the loop over calls, loaded for calls that keep the GIL; it must have been compiled."""
     library = loop_library()
     assert library is not None, "the caller has checked it"
     return ctypes.PyDLL(library._name, handle=library._handle)

@@ -49,7 +49,7 @@ __kernel void trial(
 """
 
 
-#: Teams of 64 items, which synchronize different numbers of times.
+#: Teams of 64 items; each team synchronizes a different number of times.
 _TEAMS = """
     __local uint seats[1024];
     const uint its = get_local_id(0), team = its / 64, next = team * 64 + (its + 1) % 64;

@@ -94,11 +94,11 @@ class PackedVector:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
     def holds(self, index: int, array: Any) -> bool:
-        """Return whether an array is the vector's array `index`."""
+        """Return whether an array is the vector's array number `index`."""
         return self.is_place(index, array.shape, array.base_data, array.offset)
 
     def is_place(self, index: int, shape: tuple[int, ...], buffer: Any, offset: int) -> bool:
-        """Return whether the vector's array `index` has the given shape, buffer and offset."""
+        """Return whether the vector's array number `index` has the given shape, buffer and offset."""
         mine = self.arrays[index]
         if shape != mine.shape:
             return False
@@ -128,7 +128,7 @@ class PackedVector:
         if not self.nbytes or self.is_mapped:
             self.release()
             return
-        # Keep the event, since dropping it waits for the copy.
+        # Keep the event, since its destructor waits for the copy.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def part(self, first: int, stop: int) -> slice:
@@ -136,7 +136,7 @@ class PackedVector:
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
-        """Start downloading elements when `after` is complete; return the host memory and the copy's event."""
+        """Enqueue a download that waits for the events `after`; return the host memory and the copy's event."""
         buffer, start, elements = self.on_both(part)
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
@@ -144,9 +144,9 @@ class PackedVector:
     def put(
         self, queue: cl.CommandQueue, part: slice, elements: HostArray, after: Sequence[cl.Event], calls: Calls
     ) -> cl.Event | ScriptedCopy:
-        """Start uploading elements when `after` is complete; return the copy's event.
+        """Enqueue an upload that waits for the events `after`; return the copy's event.
 
-        The elements must not change until the copy is complete. Dropping the event waits for the copy.
+        The elements must not change until the copy is complete. The event's destructor waits for the copy.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
@@ -216,8 +216,8 @@ class StagingBuffer:
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
-        The caller may change the array when this method returns. The staging buffer holds two arrays, so the device
-        must have finished using the array before the previous one.
+        The caller may change the array when this method returns. The staging buffer has memory for two arrays, so the
+        device must have finished using the array that was staged two calls earlier.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

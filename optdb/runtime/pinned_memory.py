@@ -22,8 +22,8 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The sizes in bytes of arrays that benefit from pinned memory: smaller arrays take almost no time, and larger ones are
-#: rare.
+#: The sizes in bytes of arrays that benefit from pinned memory: copying smaller arrays takes almost no time, and larger
+#: arrays are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The sizes in bytes of arrays that benefit from an asynchronous copy.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
@@ -33,7 +33,7 @@ _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
-#: There is one copying thread for this number of processors, since other threads feed other devices.
+#: The number of processors for each copying thread, since other threads feed other devices.
 _PROCESSORS_PER_THREAD = 4
 
 

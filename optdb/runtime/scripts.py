@@ -1,4 +1,4 @@
-"""Calls that feed a device, either made at once (`Immediate`) or run later without the GIL (`Script`).
+"""Calls that feed a device, made either immediately (`Immediate`) or later without the GIL (`Script`).
 
 If several devices finish together, their threads wait for the GIL, which costs each thread tenths of a millisecond. A
 thread therefore prepares a script while the devices compute, and C code runs it.
@@ -122,7 +122,7 @@ class ScriptedCopy:
 
 
 class Immediate:
-    """Makes each call at once through PyOpenCL."""
+    """Makes each call immediately through PyOpenCL."""
 
     def wait(self, events: Sequence[cl.Event]) -> None:
         Arrival(events).wait()
@@ -130,7 +130,7 @@ class Immediate:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> cl.Event:
-        """Start copying values to a device when `after` is complete; the values must not change meanwhile."""
+        """Enqueue an upload that waits for the events `after`; the values must not change until it is complete."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
@@ -178,14 +178,14 @@ class Script:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
-        """Start copying values to a device when `after` is complete; the values must not change meanwhile."""
+        """Add an upload that waits for the events `after`; the values must not change until it is complete."""
         return self._transfer(
             *(self._driver.clEnqueueWriteBuffer, queue, target, offset, values, after),
             lambda: IMMEDIATE.upload(queue, target, offset, values, after),
         )
 
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
-        """Start copying from a device to a host array, which must stay at its address."""
+        """Add a copy from a device to a host array, which must stay at its address."""
         return self._transfer(
             *(self._driver.clEnqueueReadBuffer, queue, source, offset, out, ()),
             lambda: cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False),

@@ -1,4 +1,4 @@
-"""Lookup tables, which are computed at once or when a trace runs, and then uploaded to the device.
+"""Lookup tables, which are computed immediately or when a trace runs, and are then uploaded to the device.
 
 A recorder receives each table's source, so that a plan can recompute the table from new values.
 """

@@ -2,7 +2,7 @@
 
 A :class:`Timer` enqueues a thread's commands on a profiling queue, since profiling would slow down a context's queue. A
 :class:`CommandRange` times the commands between its creation and its `stop`. A :class:`StepTrial` times alternative
-implementations of a step on the function's own calls. :class:`RunAhead` limits how far the host runs ahead.
+implementations of a step during successive calls to a function. :class:`RunAhead` limits how far the host runs ahead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.runtime.library import cl
 
 
 def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
-    """Return a new profiling queue for another queue's device."""
+    """Return a new profiling queue on the device of `queue`."""
     return cl.CommandQueue(queue.context, queue.device, cl.command_queue_properties.PROFILING_ENABLE)
 
 
@@ -150,7 +150,7 @@ TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times several implementations (`ways`) of a step on successive calls, one after the other.
+    """Times several implementations (`ways`) of a step during successive calls, one implementation after another.
 
     A timed call starts and ends with an idle device. Calls that raise do not count. For each implementation after the
     first, the first call does not count either, because it is the first to launch the implementation's kernels.

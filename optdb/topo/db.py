@@ -195,7 +195,7 @@ def register_topo(
             "register_topo takes tags and returns a decorator: write @register_topo('fast_run'), not @register_topo"
         )
 
-    # Raise for an unknown database name before the decorator is applied.
+    # Look up the database here, so that an unknown name raises an error before the decorator is applied.
     chosen_db = _named_database(db) if isinstance(db, str) else db
 
     def register(obj: Any) -> Any:

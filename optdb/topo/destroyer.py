@@ -1,7 +1,7 @@
 """An incremental destroy handler, which decides whether a node may overwrite an input.
 
-A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. These
-edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. Each validation checks
+A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. The
+edges *user ▶ destroyer* are added to an incremental topological order, which detects cycles. Each validation checks
 only the changes since the previous validation.
 """
 
@@ -181,7 +181,8 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If the graph would stay valid, move `node` after all other users of the input's memory in the order.
+        If the graph would stay valid, change the topological order so that `node` comes after all other users of the
+        input's memory.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])

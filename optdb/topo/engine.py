@@ -93,8 +93,8 @@ class Engine:
     -----
     ``_clock`` counts changes. ``_seen_at`` holds the clock at which a node's rules were last tried, and ``_rewired_at``
     the clock at which one of its inputs last changed. ``_to_retry`` holds the rules that declined a node but may accept
-    it although its ancestors have not changed. ``_unchanged`` holds the nodes whose ancestors have not changed since
-    their rules were last tried.
+    it later even if its ancestors have not changed. ``_unchanged`` holds the nodes whose ancestors have not changed
+    since their rules were last tried.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Engine:
         self._clock += 1
         self._order.remove(node)
         self._worklist.discard(node)
-        self._seen_at.pop(node, None)  # if it is imported again, its ancestors may differ
+        self._seen_at.pop(node, None)  # if the node is imported again, its ancestors may differ
         for var in node.inputs:
             if var.owner is not None:
                 self._touched.append(var.owner)
@@ -237,7 +237,7 @@ class Engine:
         """Fold every constant part of the graph before any rule sees it.
 
         Otherwise, a rule could decompose a constant expression whose value is nan or would enable another rule. If only
-        non-constant nodes use a broadcast of a constant, the broadcast is not folded before its own visit, because some
+        non-constant nodes use a broadcast of a constant, the broadcast is folded only when it is visited, because some
         rules do not match the folded copy.
         """
         fold = self._fold

@@ -102,7 +102,7 @@ class _InplacePass:
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Replace `node` by a node with an inplace pattern; None if the graph refuses it."""
+        """Replace `node` by a node with an inplace pattern; return None if the graph refuses the new node."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
         # Copy traces one by one: otherwise each replacement multiplies the traces of a node with many outputs.
         for before, after in zip(node.outputs, new, strict=True):
@@ -132,6 +132,6 @@ class _InplacePass:
 def _is_number(var: Variable) -> bool:
     """Return whether a variable is a computed array with one element.
 
-    On a device, overwriting such an array would make commands wait for its readers.
+    On a device, overwriting an array of one element would make commands wait for the readers of the array.
     """
     return var.owner is not None and all(var.type.broadcastable)

@@ -1,7 +1,7 @@
 """Limits on the growth of a graph and on rewriter applications in one run of the engine.
 
-A rewriter may loop on its own output. The limits therefore depend on the run's *base size*, which counts only the nodes
-of the starting graph and their direct replacements.
+A rewriter may be applied to its own output endlessly. The limits therefore depend on the run's *base size*, which
+counts only the nodes of the starting graph and their direct replacements.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from optdb.host.api.graph import Apply
 
-#: For the limit on applications, the graph size counts as at most this multiple of the base size.
+#: For the limit on applications, the size of the graph is capped at this multiple of the base size.
 MAX_GROWTH = 10
 MIN_BASE_NODES = 10
 #: Any graph may have this many nodes, regardless of its base size.
@@ -38,7 +38,7 @@ class GrowthLimits:
         self._max_use_ratio = max_use_ratio
 
     def count_replacement(self, node: Apply, made: int) -> None:
-        """Add the number of nodes that replace `node` to the base size, if `node` is in the starting graph."""
+        """If `node` is in the starting graph, increase the base size by the number of nodes that replace `node`."""
         if node in self._original:
             self._original.remove(node)
             self._base += made

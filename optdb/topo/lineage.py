@@ -43,8 +43,8 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        If a loop has run too often, stop the rule that `rule` keeps undoing from being applied to nodes like these, and
-        return that rule.
+        If a loop has run too often, return the rule that `rule` keeps undoing; from then on, that rule is not applied
+        to nodes like those in `fresh`.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1
@@ -108,7 +108,7 @@ class Lineage:
             return self._identity(op)
 
     def _identity(self, thing: Any) -> int:
-        # Keep the object alive, so that its id is not reused; the result is negative, so that it differs from all
+        # Keep the object alive, so that its id is not reused; the result is negative, so that it differs from all value
         # numbers.
         self._kept.append(thing)
         return -id(thing)

@@ -25,8 +25,8 @@ _by_label = attrgetter("label")
 class OrderPosition(Generic[Node]):
     """One position in the order.
 
-    If its node was removed, `node` is None, and the links remain for cursors. The ends of the list are linked to
-    themselves.
+    If the position's node was removed, `node` is None, and the links remain for cursors. The ends of the list are
+    linked to themselves.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -38,7 +38,7 @@ class OrderPosition(Generic[Node]):
 
 
 class _Front(Generic[Node]):
-    """A search within a window of labels; it first visits the nodes nearest to the end that it approaches.
+    """A search from one end of a window of labels; it first visits the nodes nearest to the opposite end.
 
     The window has two bounds because the graph may still contain a refused edge.
     """

@@ -106,7 +106,7 @@ class PhaseProfile:
 
 
 class EquilibriumPass:
-    """Runs an equilibrium's graph rewriters on one graph, and its cleanup after each change.
+    """Runs an equilibrium's graph rewriters on one graph, and the cleanup rewriters after each change.
 
     A subclass creates `engine`, with `_clean_up` as its `after_change`.
 

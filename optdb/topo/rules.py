@@ -54,7 +54,7 @@ class RuleTable:
 
     For each node, the order is Theano's: rewriters without tracks, then rewriters that track the op's class (not a base
     class), then rewriters that track the op itself. Rewriters that replace a node by zero come before rewriters that
-    move it. Rewriters that are known to decline a tracked op are left out.
+    move the node. Rewriters that are known to decline a tracked op are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -106,7 +106,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops, or with None."""
+        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops if it has one."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -105,7 +105,7 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
 
 @register_topo(ENGINE_TAG, tracks=[tensor.DimShuffle])
 def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Merge two consecutive DimShuffles, which Theano's rewriter does only in earlier phases."""
+    """Merge two consecutive DimShuffles; Theano's own rewriter does this only in earlier phases."""
     inner = node.inputs[0].owner
     assert isinstance(node.op, tensor.DimShuffle)
     if inner is None or not isinstance(inner.op, tensor.DimShuffle):

@@ -107,7 +107,7 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return an image's nonempty phases; in a phase, ``(y + low) % step`` is equal, so the same taps contribute."""
+    """Return an image's nonempty phases; in each, all ``(y + low) % step`` are equal, so the same taps contribute."""
     phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)

@@ -52,7 +52,7 @@ class ConvolutionSettings:
 
 @dataclass(eq=False)
 class ConvolutionOperation(Operation):
-    """Base class of the three operations, whose two arrays have the same floating-point dtype."""
+    """Base class of the three operations; the two arrays of an operation have the same floating-point dtype."""
 
     #: Name of the kernel for unshared filters.
     unshared_kernel: ClassVar[str]

@@ -131,8 +131,8 @@ def pack_filters(
     """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
     `shape` is (groups, rows, channels, taps). `strides` contains the strides of the first three axes, in elements of
-    `x`. The result is (groups, blocks, channels, taps, rows of a block). `taps` contains the index of each tap in a
-    filter's channel.
+    `x`. The result has the shape (groups, blocks, channels, taps, rows of a block). `taps` contains the index of each
+    tap in a filter's channel.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)
@@ -145,7 +145,8 @@ def pack_features(
 ) -> None:
     """For CPUs, transpose contiguous images so that the channels of a pixel are contiguous.
 
-    `shape` is (images, groups, channels of a group, pixels); the result is (images, pixels, groups, `padded`).
+    `shape` is (images, groups, channels of a group, pixels); the result has the shape (images, pixels, groups,
+    `padded`).
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))

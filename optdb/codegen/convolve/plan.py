@@ -95,7 +95,7 @@ class TapProduct:
 
     @property
     def runs(self) -> HostArray:
-        """For each vector, the index of a contiguous store, or -1 if its lanes are stored one by one."""
+        """For each vector, the index where its lanes are stored contiguously; -1 if they are stored one by one."""
         lanes = np.arange(self.targets.shape[1])
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
         return np.where(whole, self.targets[:, 0], -1)

@@ -27,8 +27,8 @@ _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copi
 _PADDING = 4
 #: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
-#: Number of work items, as limited by registers, that keep a compute unit busy: first if pixels are split into parts,
-#: then if terms are split.
+#: Numbers of work items that keep a compute unit busy; registers limit them. The first number applies if pixels are
+#: split into parts, the second if terms are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}

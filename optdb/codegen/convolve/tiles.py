@@ -6,8 +6,8 @@ channel and tap. For each column, another table contains the start of an output,
 image. Images are packed, with zero padding, if they are not contiguous, if they are float16, or if filters have more
 taps than the mask has bits.
 
-If a result has too few tiles to occupy all compute units, sums are split into parts, which another kernel
-adds in order.
+If a result has too few tiles to occupy all compute units, sums are split into parts, and another kernel adds up the
+parts in order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _MOST_TERMS = 32
 _PART = 256
 #: Tiles are not used for groups with at most this many features and channels, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
-#: For the kernel that adds up parts: the work-group size, the number of items that share a sum if there are many parts,
-#: and the maximum number of parts for which one item adds up a sum.
+#: Work-group size of the kernel that adds up parts. Number of items that share a sum if there are many parts. Maximum
+#: number of parts for which one item adds up a sum.
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 

@@ -143,7 +143,7 @@ def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
 
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
-    """Return the block, or the most similar block that fits the device."""
+    """Return the block if it fits the device, or else the most similar block that does."""
 
     def difference(other: GroupBlock) -> int:
         return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(block), astuple(other)))
@@ -173,7 +173,7 @@ def is_default(context: Context, dtype: str, name: str) -> bool:
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
-    """Set the choice of a context; None restores the tuned or default choice.
+    """Set a context's block shapes and use of CLBlast; None restores the tuned or default choice.
 
     Functions that are already compiled cannot use new block shapes, so `choose` is only for tuning and tests.
     """

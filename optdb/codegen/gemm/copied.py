@@ -1,8 +1,8 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
 Tiles are copied some stages ahead (``cp.async``), and keep the layout of the matrices: if terms are contiguous, an item
-reads four terms of a row at once, and otherwise four rows of a term. If only the right matrix has contiguous terms, the
-transposed product is computed.
+reads four terms of one row at once; otherwise, it reads one term of four rows. If only the right matrix has contiguous
+terms, the transposed product is computed.
 
 References
 ----------
@@ -60,9 +60,9 @@ class CopiedBlock(GroupTile):
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
-#: Tiles for products that have few terms, or for which the tile above would leave compute units idle. The values are a
-#: fixed time per tile and a time per term if a unit has only one tile, both in seconds, and operations per second on a
-#: busy unit.
+#: Tiles for products that have few terms, or for which the tile above would leave compute units idle. Each value
+#: consists of a fixed time per tile in seconds, the time per term in seconds if a unit has only one tile, and the
+#: operations per second of a busy unit.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): (0.86e-6, 37e-9, 0.335e12),
     CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.285e12),
@@ -71,9 +71,9 @@ SMALLER = {
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: Number of tiles that a compute unit processes in the time of one tile, number of tiles that keep the unit busy, and
-#: the slowdown with fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes
-#: 765 us when split into five parts, and 653 us in cuBLAS.
+#: A compute unit processes `_SIDE_BY_SIDE` tiles in the time of one tile, and `_BUSY` tiles keep it busy; with fewer
+#: tiles, it is slower by the factor `_SLACK`. With three tiles per unit, a product of size 3200 x 512 x 10000 takes 941
+#: us on an NVIDIA H100; it takes 765 us when split into five parts, and 653 us with cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
@@ -178,7 +178,7 @@ def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:
-    """Return the number of parts to split sums into that gives the shortest estimated time."""
+    """Return the number of parts per sum that gives the shortest estimated time."""
     most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
 

@@ -128,7 +128,7 @@ class _Planner:
         return GemmPlan(launches, self.w_at + total)
 
     def _slabs(self, first: int, batch: int, l0: int, j0: int, n: int, rows: int) -> Iterator[Launch]:
-        """Yield the launches for a range of the batch, of the terms and of the columns."""
+        """Yield the launches for one range each of the batch, the terms and the columns."""
         p = self.problem
         k = min(self.terms, p.k - l0)
         if self.pack_b:

@@ -58,7 +58,7 @@ def prepared(
     failed: tuple[str, ...] = (),
     owner: object = None,
 ) -> PreparedChoice[Plan]:
-    """Prepare a family's cheapest choice that has not failed and whose kernels build; families are tried in order.
+    """Prepare the cheapest choice that has not failed and whose kernels build, from the first family that has one.
 
     The context caches the prepared choice for the context's options and `owner`.
     """

@@ -24,8 +24,9 @@ from optdb.codegen.source import functions, work_dtype
 _READ = 16
 #: Minimum number of terms in a part.
 PART = 256
-#: Maximum number of parts per tile unless there are far fewer tiles than compute units; relative time below which parts
-#: pay off despite the second launch; and tolerance within which fewer parts are preferred.
+#: `MOST_PARTS` is the maximum number of parts per tile, unless there are far fewer tiles than compute units. Splitting
+#: pays off, despite the second launch, if the relative time is below `GAIN`. The smallest number of parts is used whose
+#: time is within the factor `ENOUGH` of the shortest time.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
 #: The fraction of compute units that counts as "most units".
 MOST_UNITS = 0.75
@@ -92,7 +93,7 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
 
 
 def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
-    """Return the block shape for a product; a small product with long sums gets a larger block, which reads less."""
+    """Return the block shape for a product; a small product with long sums gets a larger block, to read less."""
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
     assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has only blocks of one kind
@@ -106,7 +107,7 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, block: GroupBlock, units: int) -> int:
-    """Return the number of parts to split sums into, so that compute units are rarely idle.
+    """Return the number of parts into which to split sums so that compute units are rarely idle.
 
     On 132 units, 100 tiles take as long as 132 tiles, but splitting each of the 100 tiles into five parts takes four
     fifths of that time.

@@ -24,7 +24,7 @@ _WIDE = 4
 #: Work-group size of the kernel that adds partial sums, for products that are not divided into tiles.
 TOTAL_GROUP = 32
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
-#: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
+#: The positions of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
@@ -109,7 +109,8 @@ def by_tiles(
     """Return the launches of a kernel whose work groups each compute one tile, from all or some of the terms.
 
     Terms are split into at most `parts` parts, whose lengths are multiples of `multiple`, by default the tile's depth.
-    With `has_divisors`, the kernel gets the `reciprocal` of three numbers: tiles per row, tiles per column, and parts.
+    With `has_divisors`, the kernel gets the `reciprocal` of each of three numbers: tiles per row, tiles per column, and
+    parts.
     """
     p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)

@@ -53,7 +53,7 @@ def matmul(
     beta: float = 0.0,
     precision: Precision = "highest",
 ) -> None:
-    """Set `z` to ``alpha * dot(a, b) + beta * y``; in three dimensions, for each matrix of the batch.
+    """Set `z` to ``alpha * dot(a, b) + beta * y``, for each matrix of a batch if the arrays have three dimensions.
 
     The kernels come from `matmul_kernels`. Arrays have the same dtype and any strides. They are matrices, or batches of
     matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
@@ -99,7 +99,7 @@ def compute(
     alpha: float,
     beta: float,
 ) -> bool:
-    """Compute a requested product with a choice; if this fails, return False and leave the result unchanged."""
+    """Compute a product with a prepared choice; if this fails, return False and leave the result unchanged."""
     a, b, y, z = (arrays[letter] for letter in "abyz")
     if product.plan is None:
         return (beta == 0 or y is z) and clblast.multiply(context.queue, a, b, z, alpha, beta)

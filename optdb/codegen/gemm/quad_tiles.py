@@ -127,7 +127,7 @@ def _with_statements(kernel: str) -> str:
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return the choice for a small product with vector loads, with or without tensor cores."""
+    """Return the choice that computes a small product with vector loads, with or without tensor cores."""
     profile, options, problem = context.profile, context.options, request.problem
     if profile.runs_items_serially or request.dtype != "float32" or not request.is_aligned:
         return []
@@ -207,5 +207,5 @@ def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
 
 
 def parts_of(problem: Problem, tile: QuadTile, units: int) -> int:
-    """Return the number of parts to split sums into, so that tiles occupy all compute units."""
+    """Return the number of parts into which to split sums so that tiles occupy all compute units."""
     return max(min(units // problem.tiles(tile), problem.k // PART), 1)

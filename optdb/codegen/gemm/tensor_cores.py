@@ -34,7 +34,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
     ("float16", "default"): "float16",
     ("float16", "high"): "float16",
 }
-#: Minimum number of terms in a part of a sum: adding parts takes another launch.
+#: Minimum number of terms in a part of a sum, because adding the parts takes another launch.
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
@@ -48,7 +48,7 @@ _BLOCKS = {
 #: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
 TILES = "tf32 tiles"
 #: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
-#: length is the number of work groups that fit on a unit.
+#: length of each sequence is the number of work groups that fit on a unit.
 Rates = Mapping[TensorBlock, Sequence[float]]
 #: Rates on an NVIDIA H200; the first one was measured on an H100. Tiles with 32 terms take 96 or 64 KiB of local
 #: memory.
@@ -71,7 +71,7 @@ _FLOAT16_RATES = (1.8, 2.8)
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return the choices on tensor cores: with packed matrices, or with tiles copied directly from the matrices."""
+    """Return the choices that use tensor cores, with packed matrices or with tiles copied from the matrices."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
@@ -99,7 +99,7 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic != "tf32" or name == "tiny":
-        # The swizzle of float16 permutes eight pieces in each row.
+        # The float16 swizzle permutes eight pieces in each row.
         is_small = arithmetic == "tf32x3" or (arithmetic == "float16" and name == "tiny")
         efforts = {_BLOCKS["small" if is_small else name]: min(efforts.values(), default=math.inf)}
 
@@ -144,6 +144,6 @@ def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units:
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device with `units` compute units."""
     parts = max(min(-(-units // problem.tiles(block)), problem.k // PART), 1)
-    # Parts of aligned rows remain aligned.
+    # The length of a part is a multiple of this number, so that rows that are aligned remain aligned in each part.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
     return by_tiles(problem, kernel_name(block, arithmetic, problem.along), block, parts, terms)

@@ -27,9 +27,10 @@ Arithmetic = Literal["tf32", "tf32x3", "float16"]
 
 #: Work items in a warp.
 WARP = 32
-#: Factor that rounds numbers before they are truncated to TF32, and preserves numbers that TF32 represents exactly.
+#: Multiplying a number by this factor rounds the number before it is truncated to TF32, and preserves numbers that TF32
+#: represents exactly.
 ROUNDING = "(1 + 0x1.555556p-12f)"
-#: Number of words that an instruction multiplies along the terms.
+#: Number of words that an instruction multiplies along the axis of the terms.
 _STEP = 8
 #: Size of an asynchronous copy, in bytes.
 _PIECE = 16
@@ -44,7 +45,7 @@ MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
 }
 #: The type of the instruction that multiplies fragments, by the dtype of the matrices.
 _FRAGMENTS = {"float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32"}
-#: Words of local memory per item through which emulated instructions exchange fragments.
+#: Number of words of local memory per work item; emulated instructions exchange fragments through them.
 EXCHANGED_WORDS = 6
 
 
@@ -52,7 +53,7 @@ EXCHANGED_WORDS = 6
 class TensorBlock(GroupTile):
     """A tile that is computed on tensor cores.
 
-    Lengths are powers of two, `depth` is 16 or 32, and there are at least as many items as rows or columns.
+    Lengths are powers of two, `depth` is 16 or 32, and neither rows nor columns outnumber the work items.
     """
 
     #: Number of stages in local memory.
@@ -95,7 +96,7 @@ class _TileFactor(NamedTuple):
 
     @property
     def load_kind(self) -> str:
-        """How fragments are loaded: along the terms, across them, or transposed (16-bit numbers across the terms)."""
+        """Whether fragments are loaded along or across the terms, or transposed (16-bit numbers across them)."""
         if self.is_along:
             return "along"
         return "across" if self.dtype == "float32" else "transposed"
@@ -163,7 +164,7 @@ def with_tile_found(kernel: str) -> str:
     return filled(kernel, FIND_TILE=body(functions("gemm/tensor_cores.cl")["find_tile"]))
 
 
-#: The layout of a tile that is copied along the terms, or across them; SIDE is the tile's length.
+#: Maps whether a tile is copied along the terms to the tile's layout; SIDE is the tile's length.
 _LAYOUTS = {
     True: {
         **{"FAR": "i", "FAR_STEP": "across", "FAR_COUNT": "rows", "LINES": "ITEMS * 4 / DEPTH", "SWIZZLE": "SWIZZLED"},
@@ -221,8 +222,8 @@ def _store_width(right: _TileFactor) -> int:
 def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right: _TileFactor) -> str:
     """Return macros that swizzle pieces in local memory, and that map rows and columns to fragments.
 
-    Eight 16-byte pieces cover all banks once. Rows that share such a line of pieces have the same permutation, and rows
-    in the next line have a different permutation.
+    Eight 16-byte pieces cover all banks once. Rows within one line of eight pieces share a permutation, and rows in the
+    next line have a different permutation.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
     # Rows are multiplied in two halves if each half has its own fragments, which are loaded separately.
@@ -242,14 +243,14 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         indices = f"{at} % {right.near}", f"{at} / {right.near}", f"2 * r * {right.near} + {at}"
     else:
         indices = "q", "e", "(q) * 8 + 2 * r + (e)"
-    # For element `e` of a vector `q` that an item stores: the fragment, its side, and the column.
+    # Macros that map element `e` of a stored vector `q` to its fragment, the fragment's side, and the column.
     for name, index in zip(("FRAGMENT", "SIDE_OF_FRAGMENT", "COLUMN"), indices):
         lines.append(f"#define {name}(q, e) ({index})")
     return "\n".join(lines) + "\n"
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add`` for float32 and the function that it calls; names get a suffix."""
+    """Return the function ``multiply_add`` for float32 and the function that it calls; a suffix is added to names."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
     words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}

@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 #: Computes a product with one of the choices; returns False if the choice does not support the product.
 Compute = Callable[["TrialProduct"], object]
-#: Number of timings of each choice, and time limit in seconds for the repetitions in one timing.
+#: The number of times that each choice is timed, and the time limit for the repetitions in one timing, in seconds.
 TURNS, SECONDS = 3, 0.05
 #: Rows, columns and terms of the product that checks a block shape; no block size divides any of them.
 _TRIAL = (131, 77, 67)
-#: Maximum error of a product in TF32, relative to the product of absolute values.
+#: Maximum error of a product in TF32, relative to the product of the matrices' absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the timed products with tiles on tensor cores, and in the shorter product with packed matrices.
+#: Number of terms in the products that time tiles on tensor cores, and in the shorter of the two products that time
+#: packed matrices.
 _TERMS, _PACKED_TERMS = 1024, 2048
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
@@ -48,7 +49,7 @@ class Result:
 
     #: The class of products.
     name: str
-    #: The best block, and the default one.
+    #: The best block and the default block.
     block: Block
     default: Block
     #: Speeds of both blocks on the typical products, in 1e9 operations per second.
@@ -69,7 +70,7 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
         while side * side < SMALL * units:
             side *= 2
         return [(side, side, side), (side, side, 256)]
-    # A product with fewer rows or columns would be flat or narrow.
+    # With fewer rows or columns, a product would be classified as flat or narrow.
     side = max(math.isqrt(units * (TINY // 2 if name == "tiny" else SMALL // 2)), FEW + 2)
     side = max(side // 32, 1) * 32 if side > 64 else side
     return [(side, side, side), (side + 4, side + 8, 4 * side)]
@@ -178,8 +179,9 @@ def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) 
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
     """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
 
-    Taking the difference between products of different lengths excludes launch overhead. Return None, and change
-    nothing, if the device does not support such products, returns wrong results, or is too busy for valid measurements.
+    The difference between the times of two products of different lengths excludes launch overhead. Return None, and
+    change nothing, if the device does not support such products, returns wrong results, or is too busy for valid
+    measurements.
     """
     if not warpgroups.is_possible(context):
         return None
@@ -240,7 +242,7 @@ class TrialProduct:
         return best_seconds(self.context, lambda: compute(self))
 
     def is_correct(self, error: float) -> bool:
-        """Return whether the result's error, relative to the product of absolute values, is within a bound."""
+        """Return whether the error, relative to the product of the matrices' absolute values, is within a bound."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
 

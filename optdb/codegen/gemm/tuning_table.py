@@ -1,4 +1,4 @@
-"""A device's tuning table: seconds or rates of each choice, keyed by problem class, as `tune` measured them."""
+"""A device's tuning table: the seconds or rates that `tune` measured for each choice, keyed by problem class."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 #: Number of rows that a CPU work item multiplies.
 ROWS = 16
-#: Number of neighbouring elements, and of rows or columns, that a GPU work group reads at a time.
+#: A GPU work group reads `NEAR` neighbouring elements of each of `FAR` rows or columns at a time.
 NEAR, FAR = 32, 8
 #: Minimum number of terms in a part, if there are too few rows to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}
 #: Maximum number of parts, because one item adds all parts of a result element.
 PARTS = 128
-#: Number of pieces of work per compute unit.
+#: Wanted number of work groups per compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 

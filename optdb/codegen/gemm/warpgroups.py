@@ -2,9 +2,9 @@
 
 NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``).
 The instructions require contiguous terms, so matrices are first rounded and packed in the layout of tiles in local
-memory. A packed block of rows or columns consists of 16-byte pieces of terms, and the pieces at the same position of
-all rows are contiguous. One item copies a stage with one instruction, and a barrier object signals that the copy is
-complete.
+memory. A packed block of rows or columns consists of 16-byte pieces along the terms, and the pieces at the same
+position in all rows are contiguous. One work item copies a stage with one instruction, and a barrier object signals
+that the copy is complete.
 
 References
 ----------
@@ -95,10 +95,11 @@ class Speed(NamedTuple):
     packing: float
 
 
-#: The fastest of eleven shapes on an NVIDIA H100: 344 us for 4096 cubed in TF32, where cuBLAS takes 329 us.
+#: The fastest of eleven shapes on an NVIDIA H100: multiplying two 4096 x 4096 matrices in TF32 takes 344 us, and cuBLAS
+#: takes 329 us.
 BLOCK = PackedBlock(128, 256, 32, 4, 2)
-#: Speeds on an NVIDIA H100. For 4096 cubed, multiplying takes 347 us in TF32 and 198 us in float16; packing each matrix
-#: takes 50 us in TF32 and 42 us in float16.
+#: Speeds on an NVIDIA H100. For two 4096 x 4096 matrices, multiplying takes 347 us in TF32 and 198 us in float16;
+#: packing each matrix takes 50 us in TF32 and 42 us in float16.
 DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
 #: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
@@ -129,7 +130,7 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return the estimated time for packing, plus the time that the compute unit with the most tiles takes."""
+    """Return the estimated time for packing, and for multiplying on the compute unit with the most tiles."""
     block, speed = block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
@@ -143,7 +144,7 @@ def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
 
 
 def packed_class(arithmetic: Arithmetic) -> str:
-    """Return the tuning table's name for products of packed matrices."""
+    """Return the problem class of products of packed matrices, for the tuning table."""
     return f"{arithmetic} packed"
 
 

@@ -31,7 +31,7 @@ class Pattern:
     #: Number of strided axes in the result, before and after the axes of the arrays.
     before: int
     after: int
-    #: Number of axes of the result that come from the arrays, broadcast against each other.
+    #: Number of axes of the result that the index arrays produce when they are broadcast against each other.
     ndim: int
 
     @property

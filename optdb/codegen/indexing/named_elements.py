@@ -120,7 +120,10 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its stride along positions and its other strides; copy it if no stride covers the positions."""
+        """Return `y`, its stride along positions and its other strides.
+
+        If `y` has no single stride along positions, copy it first.
+        """
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = broadcast_strides(seen)
@@ -133,8 +136,8 @@ class ChangeElements(Operation):
 def _taking(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that copies the elements of a grid bitwise.
 
-    It takes n, the chunk size, the length of each axis, x, the offsets, the result, the unit of the offsets, and x's
-    strides except along positions.
+    The kernel's arguments are: n; the chunk size; the length of each axis; x; the offsets; the result; the unit of the
+    offsets; and x's strides along all axes except the axis of positions.
     """
     arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z", "ga_ssize unit"]
     body = f"z[i] = x[offsets[at{pattern.before}] * unit{_steps('x', pattern)}];"
@@ -144,8 +147,9 @@ def _taking(dtype: str, pattern: Pattern) -> Kernel:
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that sets the elements of a grid by copying their bits.
 
-    It takes n, the chunk size, the length of each axis, x, y, the offsets, the positions whose values are written, the
-    unit of the offsets, y's stride along positions, and the other strides of x and y.
+    The kernel's arguments are: n; the chunk size; the length of each axis; x; y; the offsets; the positions whose
+    values are written; the unit of the offsets; y's stride along positions; and the strides of x and y along the other
+    axes.
     """
     tables = ["ARRAY ga_long *offsets", "ARRAY ga_long *order"]
     arrays = ["ARRAY RAW *x", "ARRAY RAW *y", *tables, "ga_ssize unit", "ga_ssize y_mention"]
@@ -157,8 +161,9 @@ def _setting(dtype: str, pattern: Pattern) -> Kernel:
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern, setting: bool = False) -> Kernel:
     """Return the kernel that adds values of dtype `by` to the elements of a grid, in the dtype `wide`.
 
-    With `setting`, the kernel sets each element to the last value instead. After the offsets, the kernel takes the
-    positions grouped by element, and each group's start; see `_setting`.
+    With `setting`, the kernel sets each element to the last value instead. The kernel has the same arguments as the
+    kernel from `_setting`, except that two tables replace the positions: the positions grouped by element, and each
+    group's start.
     """
     scalar = Scalar("Second" if setting else "Add", wide)
     code = scalar_code(ScalarProgram.of(scalar, [dtype, by]), ["old", "by"], ["result"])
@@ -284,7 +289,7 @@ class ChangeRows(Operation):
         if not named.size:
             return
         if not out.size:
-            if size_of(x.shape[1:]):  # `x` has no rows; in a trace, only this line raises
+            if size_of(x.shape[1:]):  # `x` has no rows; in a trace, no other line raises this error
                 raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)

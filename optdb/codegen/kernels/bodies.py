@@ -72,8 +72,8 @@ class KernelBody:
     def definition(self, attribute: str, teams: bool) -> str:
         """Return the definitions of the function, and of the struct if there is one.
 
-        A function that does not synchronize gets `attribute`. With `teams`, a function that may run in teams also takes
-        the team's number and size.
+        `attribute` precedes a function that does not synchronize. With `teams`, a function that may run in teams also
+        takes the team's number and size.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
         params += [f"__local {self.struct} *its_locals"] * bool(self.shared)

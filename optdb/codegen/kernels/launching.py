@@ -193,7 +193,7 @@ class LaunchCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key and its owner, for example the kernels; compute the value if it is missing."""
+        """Return a key's value if it was computed for `owner`, such as the kernels; otherwise, compute and store it."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]

@@ -31,7 +31,7 @@ _OFFSET_DTYPE = np.dtype("uint64")
 _Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
-#: Integers packed into one argument, which are symbolic during an export.
+#: Integers packed into one argument; they are symbolic during an export.
 Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
@@ -130,7 +130,7 @@ class SSizesParam(Param):
         return (value if packed else self.pack(value),)
 
     def pack(self, value: Sequence[int]) -> Packed:
-        """Pack integers for OpenCL, for use in any number of launches; raise KernelArgumentError if they do not fit."""
+        """Pack integers into an argument that launches can share; raise KernelArgumentError if they do not fit."""
         try:
             integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
         except TypeError as error:
@@ -178,7 +178,7 @@ def as_param(param: Param | DTypeLike) -> Param:
 
 @functools.cache
 def _number(dtype: str | AnyDtype) -> ScalarParam:
-    """Return the shared parameter for numbers of a dtype, because a graph has thousands of such parameters."""
+    """Return the parameter for numbers of a dtype; it is shared, because a graph has thousands of such parameters."""
     return ScalarParam(dtype)
 
 

@@ -35,7 +35,7 @@ CTYPES = {
 
 def ctype(dtype: DTypeLike) -> str:
     """Return the name of a dtype in kernels; raise TypeError if there is none."""
-    # Fast path: this is called with a name for each array in each graph.
+    # Fast path: this function is called with a dtype's name for each array in each graph.
     name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name
     if name not in CTYPES:
         raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(CTYPES)} first")

@@ -140,7 +140,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 def try_compile(
     kernels: Iterable[Kernel], context: Context, name: str, consequence: str
 ) -> dict[str, CompiledKernel] | None:
-    """Build optional kernels at once; if they do not build, log a warning with the consequence and return None."""
+    """Build optional kernels immediately; if the build fails, log a warning with the consequence and return None."""
     waiting = getattr(_waiting, "units", None)
     _waiting.units = None
     try:

@@ -1,4 +1,4 @@
-"""Batches of matrices with any strides, kernels for small matrices and for blocks of large ones, and their launches.
+"""Batches of matrices with any strides; kernels for small matrices and blocks of large ones, and their launches.
 
 On a CPU, an item processes a whole block with vectors; on a GPU, a work group processes it in local memory. All kernels
 operate on lower triangles.
@@ -39,7 +39,7 @@ class Stacking:
         self._copying.launch(kernels, context, out.shape, [padded(x, self._ndim), out])
 
     def batch(self, kernels: Kernels, context: Context, x: Array, batch: Sequence[int]) -> Array:
-        """Return an array's matrices (last two axes) broadcast to a batch; if all are the same, return only one."""
+        """Return an array's matrices (last two axes) broadcast to a batch, or one matrix if the batch repeats it."""
         x, batch = padded(x, self._ndim), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
@@ -132,8 +132,8 @@ def factor_block(
 ) -> None:
     """Set the lower triangles of `z` to the factors of `x`, which may be `z`; matrices have at most `leaf_rows` rows.
 
-    The upper triangle of a `whole` matrix becomes 0; that of a block, which begins at row `begin`, is unchanged. `info`
-    receives the number of the first pivot that is not positive, or 0.
+    With `whole`, upper triangles become 0; otherwise, matrices are blocks that begin at row `begin`, and their upper
+    triangles are unchanged. `info` receives the number of the first pivot that is not positive, or 0.
     """
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]
@@ -149,7 +149,7 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """Zero the opposite triangle of C-contiguous factors; fill failed factors with NaN."""
+    """Zero the triangle of C-contiguous matrices that is not a factor; fill the matrices of failed factors with NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
@@ -200,7 +200,7 @@ def _side(n: int) -> int:
 
 
 def _steps(x: Array) -> tuple[int, int, int]:
-    """Return the strides of a batch, in elements; the batch stride is 0 if there is one matrix."""
+    """Return the strides of a batch, in elements; the batch stride is 0 if the batch has one matrix."""
     item = x.dtype.itemsize
     batch, row, column = (step // item for step in x.strides)
     return (0 if x.shape[0] == 1 else batch), row, column

@@ -50,7 +50,7 @@ _STEP = 64
 def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int = 0) -> None:
     """Replace the lower triangles of the matrices in `z` with their factors; the rest of `z` becomes undefined.
 
-    `info` receives the number of the first pivot that is not positive, offset by `begin`, if there is one.
+    If a pivot is not positive, `info` receives the number of the first such pivot, offset by `begin`.
     """
     n = specialize(z.shape[1])
     leaf = leaf_rows(context)
@@ -66,7 +66,7 @@ def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int
 
 
 def solve(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool = False) -> None:
-    """Solve triangular systems in place for a batch of right-hand sides, which may share one triangle."""
+    """Solve triangular systems in place for a batch of right-hand sides; the systems may share one triangle."""
     if z.shape[2] == 1 and context.profile.runs_items_serially and z.strides[1] == z.dtype.itemsize:
         solve_vectors(kernels, context, t, z, lower, unit)
         return
@@ -211,7 +211,7 @@ class SolveTriangular(_Solving):
 
     #: Whether the matrices are transposed.
     transposed: bool = False
-    #: Whether the diagonals are assumed to be ones, and are not read.
+    #: Whether the diagonals are assumed to consist of ones, and are not read.
     unit_diagonal: bool = False
 
     def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:

@@ -19,7 +19,7 @@ class LoweredValue:
     is_step: bool
 
 
-#: The number of a loop's axis, or an int64 value.
+#: A variable of an index: the number of a loop's axis, or an int64 value.
 Variable = int | LoweredValue
 
 
@@ -46,7 +46,7 @@ class Index:
         return all(isinstance(variable, int) for variable, _ in self.terms)
 
     def factor(self, axis: int) -> int:
-        """Return the factor of a loop axis."""
+        """Return the factor of a loop axis in this index."""
         return next((factor for variable, factor in self.terms if variable == axis), 0)
 
     def plus(self, other: Index, factor: int = 1) -> Index:
@@ -86,7 +86,7 @@ class Load:
 
 @dataclass(frozen=True)
 class RowProduct:
-    """The product of a matrix row, selected by the loop's index, and a vector; both are in memory."""
+    """The dot product of a vector and the matrix row that the loop's index selects; both are in memory."""
 
     matrix: Buffer
     offset: int
@@ -244,7 +244,7 @@ def power(
 ) -> Value | None:
     """Return a power of a float as products and roots, applied with `apply`; None if ``pow`` must be used.
 
-    Exponents are integers and half-integers. Results for zeros, infinities and NaN equal those of ``pow``.
+    Integer and half-integer exponents are supported. Results for zeros, infinities and NaN equal those of ``pow``.
     """
     doubled = 2 * float(exponent)
     if not 0 < abs(doubled) <= 2 * _LARGEST_EXPONENT or doubled != int(doubled):

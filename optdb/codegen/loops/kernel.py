@@ -96,7 +96,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`: each point reads only the elements that it writes."""
+        """Return the buffers that may share memory with `stored`: each point reads only elements that it overwrites."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -119,7 +119,7 @@ class LoopKernel:
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags; with `is_function`, the code is a CPU function for the first item."""
+        """Return the code and its compiler flags; with `is_function`, a CPU function for the first item's work."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = [f"i{number}" for number in range(len(self.body.sources))]
@@ -314,7 +314,8 @@ class TargetCode:
         self.functions: list[str] = []
         #: Buffers whose parts the emitted code has already located.
         self._found: set[Buffer] = set()
-        #: Statements for each lane: a template with placeholders, then the result and the index to substitute.
+        #: Statements for each lane, as tuples: a template with placeholders, and the result and the index to
+        #: substitute.
         self._added: list[tuple[str, str, str]] = []
         first = 0
         for number, target in enumerate(kernel.targets):
@@ -377,7 +378,7 @@ class TargetCode:
             self.begin.append(f"for (ga_size c = 0; c < {zeros}UL; ++c) {name}_mine[c] = 0;")
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return the statements for each lane in use, with the result and the index in each template."""
+        """Return the statements for each lane in use, with the result and the index substituted in each template."""
         program = self._kernel.program
         if self._kernel.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)
@@ -438,7 +439,7 @@ class LoopGrid:
 
 
 def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
-    """Return the distribution of points on a device; if it `is_sequential`, one item computes all points in order."""
+    """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order."""
     points = max(points, 1)
     if is_sequential:
         return LoopGrid(1, points, 1, 1)

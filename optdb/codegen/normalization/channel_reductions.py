@@ -176,7 +176,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 }}"""
 
     def _unpacked(self) -> str:
-        """Return code that stores vectors of results, except columns that belong to another item."""
+        """Return code that stores vectors of results, without the columns that other work items store."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\n{out}[mine * n + k + j] = all[j];\n}}"
@@ -205,7 +205,8 @@ GROUP = 256
 _GROUP_OF_NUMBERS = 64
 #: Number of elements that an item has in flight to hide latency.
 SEVERAL = 8
-#: Teams of up to this many items may have one element per item, so that neighbouring items read neighbouring elements.
+#: Teams of up to this many items may reduce only one element per item, so that neighbouring items read neighbouring
+#: elements.
 _WARP = 32
 
 _CODE = {
@@ -220,24 +221,25 @@ class Statistic:
 
     #: The name of the struct. In lower case, it is the suffix of two function names: ``merge_`` and ``merged_``.
     name: str
-    #: Maps each member of a part's state to the array that holds it, or to an empty string. Sums in float64 have no
-    #: arrays of compensation terms.
+    #: Maps each member of a part's state to the array that holds it, or to an empty string if no array holds it. Sums
+    #: in float64 have no arrays of compensation terms.
     members: Mapping[str, str]
     #: All functions that the code uses.
     helpers: tuple[str, ...]
     arrays: tuple[str, ...]
-    #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one.
+    #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one element of each
+    #: array.
     several: str
     one: str
     center: bool
     results: Mapping[str, str]
-    #: For sums in float64: the passes over the elements, and for each array of sums the variable that holds the sum in
-    #: a pass.
+    #: For sums in float64: the passes over the elements, and a map from each array of sums to the variable in which a
+    #: pass accumulates the sum.
     passes: tuple[Pass, ...]
     wide_sums: Mapping[str, str]
 
     def declarations(self, computed: str = "W") -> str:
-        """Return the definitions of the struct and the functions, with `computed` as the C type of their numbers."""
+        """Return the definitions of the struct and the functions; `computed` is the C type of the numbers in them."""
         struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
         return filled(struct + "".join(_CODE[helper] for helper in self.helpers), W=computed)
 
@@ -378,7 +380,7 @@ def _locate(runs: Runs) -> str:
 
 
 def _next(runs: Runs) -> str:
-    """Return code that advances by `step` elements, without a division if a channel has at most two runs."""
+    """Return code that moves `step` elements ahead; it does not divide if a channel has at most two runs."""
     if runs.folded == 1:
         return "p += (ga_ssize)step * rs0;"
     wrap = "column += column_step;\nif (column >= ROW) {\ncolumn -= ROW;\n"

@@ -20,16 +20,16 @@ WIDTH = 16
 #: Maximum number of bytes in a part, so that a second pass finds it in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: Number of work items per compute unit of a CPU; on other devices, the total number of work groups for rows, and of
-#: work items for columns.
+#: Number of work items per compute unit of a CPU.
 ITEMS_PER_UNIT = 8
+#: On other devices: the number of work groups that reduce rows, and the number of work items that reduce columns.
 GROUPS = 1024
 ITEMS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Numbers of kept and reduced runs; kernels also accept arrays with fewer runs."""
+    """The numbers of kept runs and of reduced runs; kernels for these numbers also accept arrays with fewer runs."""
 
     kept: int
     folded: int
@@ -89,7 +89,7 @@ class Channels:
         return steps[::-1]
 
     def fold_args(self) -> list[int]:
-        """Return the lengths, then the strides, of kept and of reduced runs, for kernels that reduce."""
+        """Return the lengths, then the strides, of the runs, as kernel arguments; kept runs precede reduced runs."""
         runs = list(zip(self.lengths, self.steps(), self.kept))
         kept_runs = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
         folded_runs = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
@@ -99,7 +99,7 @@ class Channels:
     def parts(self, context: Context, row_bytes: int) -> tuple[int, int]:
         """Return the number of parts per channel, and the number of elements per part.
 
-        `row_bytes` is the size of an element, summed over the inputs.
+        `row_bytes` is the total size of one element of each input, in bytes.
         """
         most = self.size
         if not most:
@@ -124,7 +124,7 @@ class Channels:
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return how many parts of at least `least` elements to split a channel into so that there are `wanted` tasks."""
+    """Return the number of parts per channel for `wanted` tasks; each part has at least `least` elements."""
     parts: int = largest(1, smallest(-(-wanted // number), size // least))
     return parts
 

@@ -2,8 +2,8 @@
 
 Per-channel numbers are arrays of length 1 along the normalized axes. A first kernel reduces each channel or parts of
 it. A second kernel merges the parts and computes each channel's numbers, and a third kernel computes the elements.
-Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample
-variances (1979). CPUs accumulate in float64; other devices use compensated sums.
+Parts are merged as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+variances" (1979). CPUs accumulate in float64; other devices use compensated sums.
 """
 
 from __future__ import annotations

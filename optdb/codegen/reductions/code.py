@@ -1,10 +1,10 @@
 """Code for reductions: kernels that compute elements with a program, and fold these elements.
 
-The ``along`` kernels fold neighbouring elements into the same output, the ``across`` kernels into neighbouring outputs.
-A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If one output has many
-elements, they are folded in parts, and the kernels of another `ReductionCode` fold the partial results. An `Epilogue`
-is applied to each result. A program may compute several values per element, which are folded in one pass; the
-accumulator is then a struct.
+The ``along`` kernels fold neighbouring elements into the same output, and the ``across`` kernels fold them into
+neighbouring outputs. A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If
+one output has many elements, they are folded in parts, and the kernels of another `ReductionCode` fold the partial
+results. An `Epilogue` is applied to each result. A program may compute several values per element, which are folded in
+one pass; the accumulator is then a struct.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 STRIP = 1024
 #: Number of rows that are folded at a time, so that a strip of outputs is loaded and stored less often.
 ROWS = 4
-#: Number of independent accumulators per work item, which hide latency: the usual number, the number for compensated
-#: sums of all elements, and the number for passes that compute several sums.
+#: Numbers of independent accumulators per work item, which hide latency. The second number is for compensated sums of
+#: all elements, the third for passes that compute several sums, and the first for all other cases.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
@@ -38,13 +38,13 @@ class Epilogue:
 
     #: Computes the outputs; its inputs are the results, followed by elements of other arrays.
     program: ScalarProgram
-    #: For each of the other arrays, whether it has one element.
+    #: For each array besides the results, whether it has one element.
     single: tuple[bool, ...]
     results: int = 1
 
     @property
     def inputs(self) -> list[Operand]:
-        """The other arrays."""
+        """The arrays that the program reads besides the results."""
         return [
             Operand.of(f"p{i}", *pair)
             for i, pair in enumerate(zip(self.program.dtypes[self.results :], self.single, strict=True))
@@ -52,7 +52,7 @@ class Epilogue:
 
     @property
     def outputs(self) -> list[Operand]:
-        """The arrays that are written; partial results go to the first one."""
+        """The arrays that are written; partial results are written to the first array."""
         return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
@@ -116,7 +116,7 @@ class ReductionCode:
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
-        """Return a name for each element of the prologue: `name` for a single element, else `name` plus a number."""
+        """Return a name for each value of the prologue: `name` for a single value, else `name` plus a number."""
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:

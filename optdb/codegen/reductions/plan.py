@@ -57,7 +57,7 @@ class Axes:
     kept: tuple[int, ...]
     folded: tuple[int, ...]
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: For each array with one element per result, inputs first, its strides along the kept axes.
+    #: Strides along the kept axes for each array with one element per result; the inputs come first.
     out: tuple[tuple[int, ...], ...]
     #: Number of neighbours along the last reduced axis that are read at a time; the length of this axis counts groups
     #: of neighbours.

@@ -119,8 +119,8 @@ class VectorEmitter(ScalarEmitter):
         raise NotInVectors(f"{kind} is a function of numbers")
 
     def element(self) -> str:
-        # A vector literal of the lanes' elements, not a union: a wide load of narrow stores defeats store-to-load
-        # forwarding.
+        # Use a vector literal of the lanes' elements instead of a union, because a wide load after narrow stores
+        # defeats store-to-load forwarding.
         index = self.input(0, "int64")
         return f"({self.type()})({', '.join(self._element(f'{index}.s{lane:x}') for lane in range(self.width))})"
 

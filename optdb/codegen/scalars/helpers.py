@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from optdb.codegen.source import filled, functions
 
-#: Bernoulli numbers of even index, from the second on.
+#: The Bernoulli numbers B_2, B_4, ..., B_14.
 _BERNOULLI = [Fraction(*pair) for pair in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))]
 
 #: The coefficients of polynomials, by the name that ``POLYNOMIAL(x, NAME)`` uses.

@@ -156,7 +156,7 @@ class ScalarProgram:
         """Turn constant factors, terms, bounds and exponents into inputs; return the program and these inputs' values.
 
         Programs that differ only in such numbers then share a kernel. Numbers that a compiler may exploit remain in the
-        program: small ones such as 1 and 2, integers, and the operands of other scalars.
+        program: small ones such as 1 and 2, integers, and operands of scalars that are not in `_TAKING_ARGUMENTS`.
         """
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)

@@ -70,7 +70,7 @@ class Traceable:
     #: Enters a replacement context and returns a copy of the function, which runs once under a tracer. Its nodes raise
     #: `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
-    #: The dtypes of the caller's outputs; the outputs after these are next values.
+    #: The dtypes of the caller's outputs; the remaining outputs are next values of shared variables.
     result_dtypes: Sequence[str]
     #: Why traces are valid only for their example's shapes; None if lengths may be symbolic.
     fixed: str | None = None
@@ -93,7 +93,7 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function, for its example's shapes alone if `fixed`; raise `Untraceable` if a step cannot be traced."""
+    """Trace a function, with fixed shapes if `fixed` is set; raise `Untraceable` if a step cannot be traced."""
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)
@@ -121,7 +121,7 @@ class _Walk:
         self._trace = tracer.trace
 
     def enter(self, fixed: bool) -> None:
-        """Store placeholders for the inputs in their cells."""
+        """Store placeholders for the inputs in the inputs' storage cells."""
         self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
         for var, spec in self._specs.items():
             if spec.is_state:

@@ -94,7 +94,7 @@ def write(
         Example calls to the only function, or to each function by name; by default, calls with the shapes of recent
         calls.
     device_kinds : sequence of str
-        The device kinds: 'cpu' for processors, 'gpu' for all others.
+        The device kinds: 'cpu' for CPUs, 'gpu' for all other devices.
     about : str
         A text that is stored in the file.
 
@@ -206,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace, and the reason why it is valid only for the example's shapes, or None if lengths may differ."""
+    """Return a trace, and the reason why it is limited to the example's shapes; None if lengths may differ."""
     if fixed is not None:
         return traced(True), fixed
     try:
@@ -235,7 +235,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Return whether a size determines the lengths in its expression, as sums and products do."""
+    """Return whether the value of a size determines the lengths in its expression, as for sums and products."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]

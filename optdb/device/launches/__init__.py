@@ -1,1 +1,1 @@
-"""Merges small launches, with back ends for processors, GPUs and copies."""
+"""Merges small launches, with back ends for CPUs, GPUs and copies."""

@@ -28,7 +28,7 @@ class Pause:
     """A wait requested by a course: its condition, and the commands to enqueue meanwhile."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
-    calls: int = 0  #: Total number of the plan's calls after which the course continues.
+    calls: int = 0  #: Total number of calls to the plan after which the course continues.
     is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after these calls.
     is_watched: bool = False  #: Whether each call during the wait has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
@@ -39,7 +39,7 @@ Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Applies a course's decisions to a plan's launches; the course runs up to its first pause at once."""
+    """Applies a course's decisions to a plan's launches; the constructor runs the course up to its first pause."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -64,7 +64,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Count `times` calls that need no Python; return whether a call must run in Python first."""
+        """Count `times` calls that may run without Python; return whether a call must run in Python first."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False

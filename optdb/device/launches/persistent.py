@@ -1,9 +1,10 @@
 """Replaces a plan's commands by persistent launches, in which resident groups execute chains of small commands.
 
-Calls wait for merging only if the user forces it. The build starts when the launch time that merging would have saved
-reaches a share of the compile time. Then several configurations are timed, and the fastest one is kept. A launch reads
-tables of commands, tiles and phases. Commands that depend on each other are in different phases, and the groups wait at
-a barrier between two phases. Commands may move past independent, unmerged commands.
+Calls wait for merging only if the flag ``optdb.persistent_launches`` is not 'auto'. The build starts when the launch
+time that merging would have saved reaches a share of the compile time. Then several configurations are timed, and the
+fastest one is kept. A launch reads tables of commands, tiles and phases. Commands that depend on each other are in
+different phases, and the groups wait at a barrier between two phases. Commands may move past independent, unmerged
+commands.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _CALLS_UNTIL_LOADED = 8
 #: The build starts when merging would have saved this share of the compile time.
 _BACKGROUND_SHARE = 0.25
 #: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
-#: The first configuration merges all commands that the others merge.
+#: The first configuration merges all commands that the other configurations merge.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Among configurations within 3 % of the fastest, choose the one with the fewest launches.
 _AS_QUICK = 1.03
@@ -132,7 +133,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Map the number of each product whose phase would leave groups idle to launches with half tiles."""
+        """Return launches with half tiles, by command number, for products whose phases would leave groups idle."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -257,7 +258,7 @@ class PersistentMerger:
         self._programs: dict[int, PersistentProgram] = {}
 
     def merged_at_once(self) -> Segments | None:
-        """Merge at once; return the merged segments, or None if there is nothing to merge."""
+        """Merge immediately; return the merged segments, or None if there is nothing to merge."""
         if self.find_commands() is None:
             return None
         self._build(in_child=False)
@@ -294,7 +295,7 @@ class PersistentMerger:
         return list(found.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in child processes; return the unmerged segments, then those of each configuration."""
+        """Build the programs in child processes; return the unmerged segments, then each configuration's segments."""
         self._build(in_child=True)
         if not any(program.is_built for program in self._programs.values()):
             return None

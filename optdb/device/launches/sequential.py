@@ -172,7 +172,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in one queue, all or none of them small; a flag says whether the run can be merged."""
+    """Yield runs of commands in one queue, either all small or all large; a flag says whether a run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr

@@ -179,7 +179,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes on which the outputs and `more` depend or, unless `certainly`, may depend."""
+        """Return the numbers of the nodes that the outputs and `more` may need; if `certainly`, that they must need."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -371,14 +371,14 @@ class LinkedFunction:
     #: Device inputs that, if large, may have a different buffer in each call. Each of these inputs is C-contiguous,
     #: fills its own buffer, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
-    #: Maps a device output to a function that selects its buffer in each call: it maps the value's layout to a buffer,
-    #: or to None for the plan's choice.
+    #: Maps a device output to a function that selects the output's buffer in each call: the function maps the value's
+    #: layout to a buffer, or to None for the buffer that the plan chooses.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     #: Device inputs whose current values are never read, so that next values may be written early (``plan``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches at once, because other devices wait for calls.
+    #: Whether plans merge small launches immediately, because other devices wait for calls.
     merges_at_once: bool = False
-    #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
+    #: Whether a call with the same inputs as the last call only enqueues the last call's commands.
     repeats_commands: bool = False
     options: Callable[[], PlanOptions] = PlanOptions
     #: Maps an input to a check that raises ValueError if its next value has a wrong length.
@@ -407,7 +407,7 @@ class LinkedFunction:
 
     @property
     def merge_launches(self) -> str:
-        """The user's option, with 'always' instead of 'auto' if launches are merged at once."""
+        """The user's option, with 'always' instead of 'auto' if launches are merged immediately."""
         wish = self.options().merge_launches
         return "always" if self.merges_at_once and wish == "auto" else wish
 

@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 #: The maximum number of cached plans, one for each combination of input shapes and path.
 PLAN_CACHE_SIZE = 8
-#: The number of consecutive recordings with unused plans after which a function runs without plans.
+#: After this many consecutive recordings without any use of a plan, a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
 
 
@@ -95,7 +95,7 @@ class PlannedMachine:
         self.linked.merges_at_once = True
 
     def repeat_commands(self) -> None:
-        """Let a call with the same inputs as the last one only enqueue the last call's commands."""
+        """Let a call with the same inputs as the last call only enqueue the last call's commands."""
         self.linked.repeats_commands = True
 
     @property
@@ -113,7 +113,7 @@ class PlannedMachine:
         """Compute the outputs from the input cells; return None if the outputs are in their cells.
 
         `before` is called with the first commands, before any effect that another function could observe. `before` must
-        do nothing but enqueue commands, and returns whether it has enqueued the given ones.
+        do nothing but enqueue commands, and returns whether it has enqueued the given commands.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None
@@ -344,7 +344,7 @@ class PlannedMachine:
         return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
     def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
-        """Return the path of the latest call that had these shapes and ran the round `contained`; None if none did."""
+        """Return the path of the latest call with these shapes and the round `contained`; None if there is none."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if contained in path.rounds), None)
 

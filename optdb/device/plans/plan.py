@@ -96,7 +96,7 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Enqueue commands that run once; return the bound steps, split before the first that overwrites an input."""
+        """Enqueue commands that run once; return bound steps, split before the first step that overwrites an input."""
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
@@ -191,7 +191,7 @@ class Plan:
         return self._waiting[1:]
 
     def _concatenated(self, lists: list[CommandList]) -> CommandList:
-        """Concatenate command lists; for the same lists as last time, return the cached result."""
+        """Concatenate command lists; return the cached result if the lists are the same as in the last call."""
         parts, _ = self._concatenation
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
             self._concatenation = lists, CommandList(itertools.chain(*lists))
@@ -260,7 +260,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results that are in plan arrays, unless `borrowed`; return whether later calls may have to copy."""
+        """Copy results in plan arrays unless they are `borrowed`; return whether later calls may have to copy."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]

@@ -79,7 +79,7 @@ class InputKeys:
         return tuple(shapes), tuple(addresses)
 
     def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[Cell, Any]]] | None:
-        """Return the device arrays, and the cells and shapes of other inputs; None if an array no longer exists."""
+        """Return the device arrays, and the host inputs' cells and shapes; None if an array no longer exists."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
             return None
@@ -104,8 +104,8 @@ class LastCall:
 class Repetition(SameValues):
     """A call that can be repeated by enqueueing its commands while all values are unchanged.
 
-    `pairs` are the device arrays and results that must be identical, and `given` the cells of the function's host
-    inputs with copies of their values.
+    `pairs` contains the cells of device arrays and results, each with the object that it must still hold. `given`
+    contains the cells of the function's host inputs, each with a copy of its value.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Repetition(SameValues):
         super().__init__(pairs)
         self._given = given
         self._commands = commands
-        #: None once the plan's commands no longer change.
+        #: Counts the plan's calls; None once the plan's commands no longer change.
         self._expect = None if plan.is_settled else plan.expect
 
     def next_commands(self) -> CommandList | None:
-        """Return the commands if the next call needs nothing else, and count the call; otherwise, return None."""
+        """If the next call needs only the commands, count the call and return them; otherwise, return None."""
         if not all(map(operator.is_, map(_first_of, self._cells), self._values)):
             return None
         if self._given and not all(same(cell[0], before) for cell, before in self._given):

@@ -36,10 +36,10 @@ from optdb.runtime.sigint import commit_point
 COMPARED = 1 << 14
 #: The number of leading elements that are compared first, since they reveal most changes.
 _COMPARED_FIRST = 64
-#: The maximum size in bytes of a node's results that keep separate memory.
+#: The maximum size in bytes of a node's results that are kept in separate memory.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: The maximum sizes in bytes of a view that is copied because its offset changes between calls: on devices that share
-#: the host's memory, and on other devices.
+#: The maximum size in bytes of a view that is copied because its offset changes between calls, for devices that share
+#: the host's memory and for other devices.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
@@ -57,7 +57,7 @@ class NodeTable:
     array: Array
 
     def of(self, value: Any) -> HostArray | None:
-        """Return the table for another value; None if it cannot have the recorded shape and dtype."""
+        """Return the table for a host value; None if the table cannot have the recorded shape and dtype."""
         if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype != self.dtype:
             return None
         try:
@@ -86,11 +86,11 @@ class Recording:
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
     #: Maps a host value to a copy made by `kept`.
     values: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps each host output of a steady node to its full value.
+    #: Maps each host output of a node that is not value-dependent to its full value.
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps the number of each node that reads host values only through lookup tables to these tables.
+    #: Maps a node's number to its lookup tables, if the node reads host values only through these tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     io: IOBinding = field(default_factory=IOBinding)
 
@@ -145,7 +145,10 @@ class Recording:
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that run once: their results, such as a mean's length, are small and never change."""
+        """The numbers of nodes that run once, because their results are small and never change.
+
+        An example is the number of elements in a mean.
+        """
         linked = self.linked
         numbers: set[int] = set()
         invariant_arrays: set[ValueId] = set()
@@ -161,7 +164,7 @@ class Recording:
 
     @functools.cached_property
     def kept_nodes(self) -> frozenset[int]:
-        """The numbers of the nodes whose results keep separate memory."""
+        """The numbers of the nodes whose results are kept in separate memory."""
         return self.invariant | self.kept_uploads
 
     @property
@@ -197,7 +200,7 @@ class Recording:
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> Recording:
-    """Run a function's nodes and record their commands, from the first round on.
+    """Run a function's nodes, starting with the round `first`, and record their commands.
 
     From the first node that overwrites an input of the function, the recorder holds back commands, which the caller
     enqueues.
@@ -231,7 +234,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> 
             if var in recording.values and node not in surely_watched:
                 copies[var] = copy.copy(linked.value(var))
 
-    # The value-dependent nodes are known only when the path is complete.
+    # The value-dependent nodes are known only when all conditions have been evaluated.
     surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
     moving = _moving_views(linked, surely_watched)
     recording.path = branches.walk(compute, first)
@@ -281,7 +284,7 @@ def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> 
 
 
 def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
-    """Replace a node's moving views by copies if they are small and C-contiguous."""
+    """Replace each output of a node that is in `moving` with a copy if it is small and C-contiguous."""
     for var in node.outputs:
         value = linked.value(var)
         if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
@@ -307,7 +310,7 @@ def same(value: Any, before: Any) -> bool:
     return bool(value.tobytes() == before.tobytes())
 
 
-#: How many of the largest values an error names.
+#: The number of values, largest first, that an error message names.
 _NAMED = 5
 _INTERMEDIATE = "an intermediate value"
 

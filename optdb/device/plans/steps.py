@@ -158,22 +158,23 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Inserts table uploads into the plan's steps, `halves`, at the positions where the host values become known."""
+    """Inserts table uploads into `halves`, the plan's steps, at the positions where host values become known."""
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
+        #: Maps a host value to the position from which it is known: the half, and the number of earlier steps in the
+        #: half.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: The uploads, each with its position.
         self._uploads: list[tuple[tuple[int, int], TableUpload]] = []
 
     def begin_round(self) -> None:
-        """Begin a round, whose steps run only under the conditions evaluated so far."""
+        """Begin a round, whose steps run only if the conditions evaluated so far have their recorded values."""
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload the tables before its step, and drop value guards."""
+        """If a node reads host values only through tables, upload these before its step, and drop its value guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -205,7 +206,7 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(PlanStep):
-    """Checks conditions before the steps in the branches that they select."""
+    """Checks conditions before the branches that they select run."""
 
     #: Conditions may change in each call, so they are evaluated every time.
     free = True
@@ -215,7 +216,7 @@ class BranchGuard(PlanStep):
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: The values of the conditions after the round on this path.
+        #: The values that the round's conditions have on this path.
         self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -253,7 +254,7 @@ class CommandSegment(PlanStep):
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
     """Group consecutive steps into segments, except steps that run in Python in most calls.
 
-    Such steps are `free` or depend on a variable in `changing`, to which this function adds their host outputs.
+    Such steps are `free` or depend on a variable in `changing`; this function adds their host outputs to `changing`.
     """
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []
@@ -270,7 +271,7 @@ def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanS
 
 
 def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Copy an output to the plan's array unless it is already there; return False if that is not possible."""
+    """Copy an output to the plan's array unless it is already there; return False if the output cannot be copied."""
     value = cell[0]
     if value is array:
         return True

@@ -95,7 +95,7 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether any next value that has a length check is not among the compared arrays.
+        #: Whether a length check applies to a next value that is not among the compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The context of the arrays; None if they are in several contexts.

@@ -40,7 +40,7 @@ MOST_SCALARS = 400
 
 
 class ElementwiseSchedule:
-    """Collects the nodes that store tensors, and orders them; `stored` has replacements for all arguments."""
+    """Collects and orders the nodes that store tensors; `stored` must have a replacement for each argument."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -88,7 +88,7 @@ class ElementwiseSchedule:
         return steps
 
     def _need(self, tensor: Tensor) -> None:
-        """Store a tensor that a kernel cannot compute, or replace it by partial results that a kernel can fold."""
+        """Store a tensor that a kernel cannot compute, or replace it with partial results that a kernel can fold."""
         if resolve(tensor, self.stored) is not tensor:
             return
         if isinstance(tensor, Folded) and unrolls(tensor, self.stored):
@@ -240,7 +240,8 @@ class ElementwiseSchedule:
         while self._waiting:
             while self._waiting:
                 self._lower(self._waiting.pop())
-            # Lowering a node may let a larger program replace a tensor that another node needs.
+            # Lowering a node may replace a tensor that another node reads, and the replacement may need a larger
+            # program.
             self._waiting = [
                 node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
             ]

@@ -36,7 +36,7 @@ from optdb.device.tensors import (
 
 #: Maximum number of elements in an unrolled fold.
 UNROLLED = SHORT
-#: Maximum number of partial results of an earlier kernel that a kernel folds where it reads them.
+#: Maximum number of an earlier kernel's partial results that a kernel folds inline.
 UNROLLED_PARTS = 64
 #: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
@@ -45,7 +45,7 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
 class Lowering(LoopBody):
-    """Writes the body of a kernel over a domain; `takes_rows` lets its loop multiply a matrix's rows by a vector."""
+    """Writes the body of a kernel over a domain; with `takes_rows`, the loop may multiply matrix rows by a vector."""
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool) -> None:
         super().__init__(domain)
@@ -268,7 +268,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return each index within the replaced slice, or None for an index outside; return None if any is unknown."""
+        """Return the indices within the replaced slice, each None if it is outside; return None if one is unknown."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):

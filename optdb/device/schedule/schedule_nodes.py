@@ -95,7 +95,7 @@ Step = FusedKernel | ScheduledOperation | ScheduledIteration
 
 
 def work_of(step: Step) -> int:
-    """Return the approximate number of scalar operations in a step; each operation on matrices counts as a product."""
+    """Return the approximate number of scalar operations in a step; operations on matrices count as matrix products."""
     if isinstance(step, ScheduledIteration):
         return step.iteration.steps * sum(map(work_of, step.body))
     if isinstance(step, FusedKernel):
@@ -135,7 +135,7 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the class of loops to fuse next: the one with fewest blocked loops or, among equals, fewest points."""
+    """Return the class of loops to fuse next: the one with the fewest blocked loops or, if tied, the fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):

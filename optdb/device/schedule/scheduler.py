@@ -136,7 +136,7 @@ class Schedule(ElementwiseSchedule):
     def _scheduled(
         self, iteration: Iteration, arrays: Mapping[Carried, Stored], sources: Mapping[Tensor, Stored]
     ) -> ScheduledIteration:
-        """Schedule a loop's body in this empty schedule, given the locations of carried arrays and read tensors."""
+        """Schedule a loop's body in this empty schedule, given the locations of carried arrays and other inputs."""
         rows: list[MovingRow] = []
 
         def moving(array: Stored, start: int) -> Buffer:

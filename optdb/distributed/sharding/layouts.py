@@ -86,7 +86,7 @@ class RowNumbers(Value):
 
 
 def has(values: Sequence[Value], layout: type) -> bool:
-    """Return whether any of the values has a layout."""
+    """Return whether any of the values has the given layout."""
     return any(isinstance(value, layout) for value in values)
 
 

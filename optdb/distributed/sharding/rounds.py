@@ -139,7 +139,7 @@ def _reduce(round_: ExchangeRound) -> None:
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject rounds with integers, which are on the host."""
+    """Reject rounds with integers, because integers are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
     return "it has sums of integers"

@@ -104,12 +104,12 @@ class Spreader:
         raise NotSplittable(node, "this op has no rule for parts of a batch")
 
     def apply(self, op: Op, *inputs: Value) -> Value:
-        """Apply an op to values and return the result's value."""
+        """Apply an op to values, and return the value of its first output."""
         node = op.make_node(*(value.var for value in inputs))
         return self.follow(node, list(inputs))[0]
 
     def whole(self, value: Value, node: Apply | None) -> Replicated:
-        """Return the whole value, on all workers, for a node that needs it."""
+        """Make a value whole on every worker, as `node` requires; return the whole value."""
         if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
@@ -127,7 +127,7 @@ class Spreader:
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
-        """Return the whole values, on all workers, for a node that needs them."""
+        """Make values whole on every worker, as `node` requires; return the whole values."""
         return [self.whole(value, node) for value in values]
 
     def replicated(self, node: Apply, inputs: Sequence[Value]) -> list[Value]:
@@ -135,7 +135,7 @@ class Spreader:
         return list(map(Replicated, remade(node, self.wholes(inputs, node))))
 
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
-        """Return means and variances over all workers for a node; see `MergeMoments`."""
+        """Return the means and variances over all workers that a node needs; see `MergeMoments`."""
         if self.in_loop:
             raise NotSplittable(node, f"it needs {own} of all workers in each step of a loop")
         self._merges += 1
@@ -160,7 +160,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return the outputs of a node for other inputs, or its own outputs if the inputs are unchanged."""
+    """Return the outputs of a node that is remade with new inputs; the node's outputs if its inputs are unchanged."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs

@@ -51,7 +51,7 @@ class _Watched:
 #: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: Keeps each graph alive until the last session ends, so that an event needs only a plain look-up.
+#: Keeps each graph alive until the last session ends, so that an event requires only a plain dictionary look-up.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -107,7 +107,7 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
 
 @contextmanager
 def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
-    """Make ``fgraph.toposort()`` return the result of `order`, unless that is None, until the block exits."""
+    """Within the block, make ``fgraph.toposort()`` return the result of `order`, unless that result is None."""
     before = _kept_orders.get(fgraph)
     _kept_orders[fgraph] = order
     try:
@@ -166,7 +166,8 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised an error.
 
-    Theano sets a new input before it imports the input's ancestors; if the import raises, the history lacks the change.
+    Theano sets a new input before it imports the input's ancestors; if the import fails, the change is missing from the
+    history.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None

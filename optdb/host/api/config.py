@@ -25,7 +25,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Like Theano's compilation, record no stack traces for new variables in the block."""
+    """In the block, record no stack traces for new variables, as when Theano compiles a function."""
     return _limit.held()
 
 

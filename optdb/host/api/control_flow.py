@@ -154,7 +154,7 @@ def _array_types(op: Scan) -> Callable[..., Any]:
     types = {kind.dtype: kind for kind in op.output_types if isinstance(getattr(kind, "broadcastable", None), tuple)}
 
     def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
-        # All arrays of a dtype are either on the host or on the device.
+        # For each dtype, either all arrays are on the host or all arrays are on the device.
         return types[dtype].clone(broadcastable=broadcastable)
 
     return array_type
@@ -175,6 +175,6 @@ def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) ->
 
     The result is a view of the chosen value, because Theano can only copy values of its own types.
     """
-    # With ``gpu``, IfElse does not convert the types of the branches.
+    # With ``gpu=True``, IfElse does not convert the types of the branches.
     chosen = IfElse(op.n_outs, as_view=True, gpu=True, name=op.name)
     return chosen(condition, *branches, return_list=True)

@@ -18,7 +18,7 @@ from theano.misc.ordered_set import OrderedSet
 from optdb.host.api.config import config
 from optdb.host.api.patching import around
 
-#: The name under which Theano registers the shape feature, and the names of rewriters that fail without it.
+#: The name under which Theano registers the shape feature, and then the names of rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 
 

@@ -1,7 +1,7 @@
 """The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
-Theano may replace an op by another op with equal ``__props__``, although some classes do not list all attributes in
-which their instances differ. A definition contains either an inner graph or all attributes except names and derived
+Theano may replace an op with another op that has equal ``__props__``, although some classes do not list all attributes
+in which their instances differ. A definition contains either an inner graph or all attributes except names and derived
 values. Two ops are the same if their definitions are equal.
 """
 

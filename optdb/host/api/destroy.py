@@ -45,7 +45,7 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether an Elemwise's C code may read an input after it has stored an output.
 
-    A Composite stores each output as soon as it is computed, which Theano's in-place rewriter does not check.
+    A Composite stores each output as soon as it is computed; Theano's in-place rewriter does not check this.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
@@ -72,7 +72,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
-    """Return a patch that makes new DestroyHandlers instances of `handler` if cycles must be detected exactly."""
+    """Return a patch that turns new DestroyHandlers into instances of `handler` if cycles must be detected exactly."""
 
     def exchanging(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)

@@ -34,7 +34,7 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
 class DeviceLinker(VM_Linker):
     """Links optimized graphs for a device with the registered backend.
 
-    Theano's virtual machine executes inner functions, which are loops on the host.
+    Inner functions, which run the bodies of loops on the host, are executed by Theano's virtual machine.
 
     Parameters
     ----------

@@ -9,10 +9,10 @@ that it tracks, and again before a graph is considered finished.
 - ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
 - ``lasting``: the refusals that last until an ancestor of the node changes. Before the engine considers a graph
   finished, it visits every node again, because a rewriter that declined a node may apply after a change elsewhere. Most
-  of Theano's rewriters only read the node's ancestors, their types, and the values of constants, so their refusals
-  last. Other rewriters read the users of a variable or the ShapeFeature; a PatternSub with ``get_nodes`` begins at a
-  node's users. A rewriter that builds replacements from inferred lengths may still have lasting refusals, if its
-  refusals do not depend on these lengths.
+  of Theano's rewriters only read the node's ancestors, their types, and the values of constants, so a rewriter that
+  declines a node declines it again until an ancestor changes. Other rewriters read the users of a variable or the
+  ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's users. The refusals of a rewriter that builds
+  replacements from inferred lengths may still be lasting, if they do not depend on these lengths.
 - ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order of registration, so
   that some rewriters move a node before other rewriters find that it is zero. For example, after a product with zero
   has been moved into the branches of a switch, it may no longer be recognized as zero, and the switch's condition is
@@ -70,7 +70,7 @@ def _of_distributor() -> Refusals:
     return () if has_unknown_simplifiers() else ANY
 
 
-#: Rewriters, by module, that have only one known fact: all their refusals last.
+#: Rewriters, by module, about which only one fact is known: all their refusals are lasting.
 _LASTING = {
     opt: (
         *("local_0_dot_x", "local_abs_lift", "local_abs_merge", "local_adv_sub1_adv_inc_sub1", "local_alloc_unary"),

@@ -33,7 +33,7 @@ MAX_PY_INPUTS = 31
 
 
 def _transform(node: Apply) -> list[Constant] | bool:
-    """Theano's rewriter ``constant_folding``, which other rewriters call as well."""
+    """Theano's rewriter ``constant_folding``, which other rewriters also call."""
     return fold_node(node) or False
 
 
@@ -51,12 +51,12 @@ def is_folding_pass(rewriter: Any) -> bool:
 
 
 def is_broadcast(node: Apply) -> bool:
-    """Return whether `node` only permutes or adds axes of its input."""
+    """Return whether `node` only permutes the axes of its input or adds axes."""
     return isinstance(node.op, DimShuffle)
 
 
 def fold_node(node: Apply) -> list[Constant] | None:
-    """Return constants for the outputs of `node` if its inputs are constants and its op allows it; None otherwise."""
+    """Return constants for the outputs of `node` if its inputs are constants and its op allows folding; else None."""
     for var in node.inputs:
         if not isinstance(var, Constant):
             return None

@@ -21,7 +21,8 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Var
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the output's dtype. Slots number the inputs first, then the steps' outputs.
+#: An op, the slots of its inputs, and the output's dtype. Slots are numbers: the inputs have the first slots, followed
+#: by the steps' outputs.
 Step = tuple[Any, tuple[int, ...], str]
 
 _CHEAP = frozenset(
@@ -62,8 +63,8 @@ def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
 class _PlainSteps:
     """The distinct steps of a Composite; no step is itself a Composite.
 
-    Theano makes the nodes of the steps, copies them twice, and merges equal nodes. This class merges equal steps first,
-    and makes nodes only twice, with known types and without test values.
+    Theano makes the nodes of the steps, copies them twice, and merges equal nodes. This class merges equal steps before
+    it makes nodes, and makes each node only twice, with known types and without test values.
     """
 
     def __init__(self, dtypes: list[str]) -> None:

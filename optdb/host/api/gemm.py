@@ -76,7 +76,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return the Dot22 output that `matrix` is or transposes; None if there is none."""
+    """If `matrix` is a Dot22 output, with or without its axes of length 1, return that output; otherwise None."""
     owner = matrix.owner
     if owner is None:
         return None
@@ -89,7 +89,7 @@ def product_of(matrix: Variable) -> Variable | None:
 
 
 def gemm(addend: Term, product: Term) -> Variable:
-    """Return a Gemm that adds `addend` to `product`, which may be transposed."""
+    """Return a Gemm that adds `addend` to `product`, which may lack axes of length 1."""
     replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
     return replacement[0]
 

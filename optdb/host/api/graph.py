@@ -1,6 +1,6 @@
 """Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
-Theano 1.0.5 stores the users of a variable on the variable, which only :func:`clients` relies on.
+Theano 1.0.5 stores the users of a variable on the variable; only :func:`clients` relies on this.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 While graphs are optimized, each op object gets a number on first use. Equal ops get the same number, so comparing and
 hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` gives the op classes methods that
-use both tables. The methods remain until every holder, a caller of `install`, has called `uninstall`.
+look up these numbers and hashes. A holder is a caller of `install`; the methods remain until every holder has called
+`uninstall`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # A Scan's hash depends on the inner function's mode, but its equality, which Theano uses to merge, does not.
+        # A Scan's hash depends on the inner function's mode, but its equality, which Theano uses to merge ops, does
+        # not.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -208,7 +210,7 @@ _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Make all existing op classes use the tables until the last holder uninstalls the methods."""
+    """Make all existing op classes use the stored numbers and hashes until the last holder calls `uninstall`."""
     with _lock:
         if holder in _holders:
             return
@@ -231,7 +233,7 @@ def uninstall(holder: str) -> None:
 
 
 def cover(cls: type) -> None:
-    """Make an op class created after `install`, and its base classes, use the tables."""
+    """Make an op class created after `install`, and its base classes, use the stored numbers and hashes."""
     with _lock:
         if _holders:
             _cover(base for base in cls.__mro__ if issubclass(base, PureOp))
@@ -245,7 +247,7 @@ def _cover(classes: Iterable[type]) -> None:
 
 
 def quicken(cls: type) -> None:
-    """Make one op class use the tables permanently, even without holders."""
+    """Make one op class use the stored numbers and hashes permanently, even without holders."""
     for patch in _patches_of(cls):
         patch.install()
 

@@ -142,7 +142,7 @@ class _Stack:
             values.clear()
 
     def _as_seen(self, value: Any) -> Any:
-        """Return the value of ``owner.name`` while `value` is in the owner's dictionary."""
+        """Return the value that ``owner.name`` has if `value` is in the owner's dictionary."""
         return value.__get__(None, self.owner) if isinstance(value, (staticmethod, classmethod)) else value
 
 

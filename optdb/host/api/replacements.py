@@ -1,4 +1,4 @@
-"""The results of node rewriters in one form for all hosts, and the names of rewriters and facts about them."""
+"""A form for node rewriters' results that all hosts share, the names of rewriters, and facts about rewriters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:
-        """Return the refusals that last."""
+        """Return the refusals that last until an ancestor of the node changes."""
         return self.lasting() if callable(self.lasting) else self.lasting
 
 

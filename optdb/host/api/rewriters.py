@@ -73,7 +73,7 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Rewrite a node for Theano, unless the function does not track its op."""
+        """Rewrite a node for Theano if the function tracks the node's op."""
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
         return self.rewrite(node.fgraph, node)

@@ -1,8 +1,8 @@
 """Shares equal Scan ops.
 
 Scan lacks Theano's metaclass, so ``__new__`` returns the shared op, and ``__init__`` then does nothing. A Scan stores
-the function of its loop, with storage, in an attribute. The thunks of each graph therefore use a copy of the op; the
-shared op keeps the last compiled function.
+the function of its loop, which includes storage, in an attribute. The thunks of each graph therefore use a copy of the
+op; the shared op keeps the last compiled function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
 
 
 def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
-    """Initialize an instance of a subclass; `_new` has already initialized a Scan."""
+    """Initialize an instance of a subclass; an instance of Scan itself was already initialized by `_new`."""
     if type(self) is not Scan:
         _stock_init(self, *args, **kwargs)
 
@@ -65,7 +65,7 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these lists may be the same object: making the thunk would remove elements from it twice, and fail.
+    # Two of these lists may be the same object; making the thunk would then remove elements from it twice, and fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -89,8 +89,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# This group stays installed, because CPython does not use object.__new__ after it is restored, and would reject
-# arguments.
+# This group stays installed: if object.__new__ were restored, CPython would not use it, and would reject arguments.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",

@@ -1,7 +1,7 @@
 """Arguments that in-place ops of the user overwrite (``theano.function(..., accept_inplace=True)``).
 
-Such an op must write to the caller's array, while in-place ops of an optimizer leave undefined contents in arrays. The
-inputs are marked before a graph is optimized, and nodes that overwrite them stay on the host.
+Such an op must write to the caller's array, whereas in-place ops that an optimizer inserts leave undefined contents in
+arrays. The inputs are marked before a graph is optimized, and nodes that overwrite them stay on the host.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
         if destroyers:
             nodes |= destroyers
             overwritten.append(alias)
-    for alias in overwritten:  # the loop appends the variables that these are views of
+    for alias in overwritten:  # the loop appends the variables that `alias` is a view of
         if alias.owner is not None and alias.owner not in nodes:
             nodes.add(alias.owner)
             overwritten += [alias.owner.inputs[slot] for slots in _view_map(alias.owner).values() for slot in slots]

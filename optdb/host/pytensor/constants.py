@@ -93,7 +93,7 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
         return _is_constant_class(var.__class__)
     if depth <= 0:
         return False
-    known = _kind_of.known  # read here, because a call takes longer than the rest of a step
+    known = _kind_of.known  # read directly, because calling `_kind_of` takes longer than the rest
     entry = known.get(id(node.op))
     kind = _kind_of(node.op) if entry is None else entry[1]
     if kind == _COMPUTED:
@@ -130,7 +130,7 @@ def _where_a_value_may_be(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_one_number(data: Any) -> bool:
-    """Return whether an array has one element, which is finite and an exact Python number."""
+    """Return whether an array has one element, which is finite and converts exactly to a Python number."""
     if data.size != 1 or data.dtype.kind not in "biuf" or data.dtype.itemsize > _LARGEST_NUMBER:
         return False
     return math.isfinite(data.item())
@@ -182,7 +182,7 @@ _UNDECIDED = object()
 
 
 def _known_length(length: Any) -> Any:
-    """Return the value of a shape's element; None if PyTensor cannot infer it."""
+    """Return the value of an axis length; None if PyTensor cannot infer it."""
     if isinstance(length, int):
         return length
     if isinstance(length, Constant):

@@ -1,4 +1,4 @@
-"""A guard with which PyTensor's ``local_greedy_distributor`` rewrites long sums and products faster.
+"""A guard that lets PyTensor's ``local_greedy_distributor`` rewrite long sums and products faster.
 
 PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless that saves
 operations. The guard counts, term by term, the maximum number of operations that simplification can save.
@@ -22,8 +22,8 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
-#: The product of constants may round to 1 if it is closer to 1 than the first number, and to 0 if it is closer to 0
-#: than the second number.
+#: A product of constants may round to 1 if it differs from 1 by less than the first number, and to 0 if its absolute
+#: value is less than the second number.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -86,7 +86,7 @@ def _numbers(variables: list[Variable]) -> list[Any]:
     ]
 
 
-#: How `get_num_denum` continues at a node.
+#: How `get_num_denum` treats the nodes of an op.
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
@@ -175,7 +175,7 @@ class _Product:
     def __init__(self, var: Variable) -> None:
         self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
         self.read = _as_read(read)
-        #: The number of operations that are saved whichever factor is distributed.
+        #: The number of operations that are saved no matter which factor is distributed.
         self.saved = _most_saved(*self.lists)
 
 
@@ -188,7 +188,7 @@ class _Sum:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
         self.read = _as_read(read)
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
-        #: The number of operations that are saved whichever factor is distributed.
+        #: The number of operations that are saved no matter which factor is distributed.
         self.saved = sum([of.saved for of in self.products])
         self.divisors = sum([len(of.lists[1]) for of in self.products])
         self._above: Counter[Variable] | None = None
@@ -211,7 +211,7 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if `var` equals each divisor
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # even if `var` equals each divisor
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True

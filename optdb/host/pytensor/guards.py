@@ -1,4 +1,4 @@
-"""Guards of PyTensor's node rewriters: cheap necessary conditions on a node and its ancestors."""
+"""Guards for PyTensor's node rewriters: cheap necessary conditions on a node and its ancestors."""
 
 from __future__ import annotations
 

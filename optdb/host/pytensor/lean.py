@@ -1,4 +1,4 @@
-"""Faster versions of PyTensor's functions that run while graphs are rewritten, with the same results."""
+"""Faster versions, with the same results, of PyTensor's functions that run while graphs are rewritten."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _have_one_shape(inp: Variable, out: Variable) -> bool:
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
-    """Return the instance check of `type`, which is in C, or the slow `check` if a class has virtual subclasses."""
+    """Return `type.__instancecheck__`, which is written in C, or the slow `check` if a class has virtual subclasses."""
     return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
 
 
@@ -198,7 +198,7 @@ def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
 
 
 def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
-    """Yield the nodes that compute `graphs`, like PyTensor's ``toposort``, without copying the set `blockers`."""
+    """Yield the nodes that compute `graphs`, as PyTensor's ``toposort`` does, but do not copy the set `blockers`."""
     known = blockers if isinstance(blockers, set) else set(blockers or ())
     computed: set[Any] = set()
     todo = list(graphs)
@@ -264,7 +264,7 @@ def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Return a wrapper for a ``__str__`` method that computes its fallback text even if the attribute exists."""
+    """Return a decorator that makes a ``__str__`` method compute its text only if attribute `name` is not a string."""
 
     def named(text: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(text)

@@ -1,4 +1,4 @@
-"""Detects lasting refusals: the rewriter refused a node without reading the graph."""
+"""Detects lasting refusals, in which a rewriter refuses a node without reading the graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-#: A refusal that lasts until an ancestor of the node changes; other refusals are None.
+#: Denotes a refusal that lasts until an ancestor of the node changes; None denotes any other refusal.
 LASTING = False
 
 
@@ -50,7 +50,7 @@ class ReadsOfGraph:
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
-        """Wrap `transform` as a function of a node that returns `LASTING` for lasting refusals, and None for others."""
+        """Return a function that calls `transform` with a node; it returns `LASTING` for lasting refusals."""
         was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:

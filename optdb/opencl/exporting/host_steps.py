@@ -62,8 +62,8 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 }
 #: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: Host ops, their device counterparts, and how many of their inputs are arrays (None for all); the other inputs are
-#: host values.
+#: Host ops, their device counterparts, and the number of leading inputs that are arrays (None for all inputs); the
+#: other inputs are host values.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),

@@ -44,7 +44,7 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Replace a named context with `context`, and return a copy of a function whose arrays are all in `context`.
+    """Replace a named context with `context`, and return a copy of a function with all its arrays in `context`.
 
     Raises Untraceable if the host reads a device array, or if a loop cannot be traced.
     """
@@ -194,7 +194,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace symbolic numbers of steps and of kept values with plain numbers, because the trace unrolls the loop."""
+    """Replace the symbolic counts of steps and of kept values with numbers, because the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]

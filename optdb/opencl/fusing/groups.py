@@ -1,10 +1,10 @@
 """Fusion groups: sets of nodes that become one kernel each.
 
 Nodes are visited from the outputs to the inputs. Each node joins a group that uses it, unless a path would then leave
-the group and reenter it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) maintains the order. Nothing is
-computed twice. A branch that is not taken must compute nothing, so nodes are merged only if the same branches need
-them. A frame maps each axis of a kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a
-DimShuffle's order.
+the group and reenter it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) maintains the topological order.
+Nothing is computed twice. A branch that is not taken must compute nothing, so nodes are merged only if the same
+branches need them. A frame maps each axis of a kernel to an axis of an array, or to ``'x'`` where the array is
+broadcast, like a DimShuffle's order.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class FusionGroups:
                 self._join(node, group, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
-        """Map each use of a node to the DimShuffles that it passes through.
+        """Map each use of a node to the DimShuffles between the node and the group.
 
         A use is a group and the node's frame in this group.
         """
@@ -184,7 +184,10 @@ class FusionGroups:
         return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
-        """Return the only group that contains `client` or reads a value through it, and the value's frame in it."""
+        """Return the group that contains `client`, or the only group that reads its result.
+
+        The second result is the frame of the client's input in this group.
+        """
         group = self._group_of[client]
         if client in group.members:
             return group, group.members[client]
@@ -199,7 +202,7 @@ class FusionGroups:
         return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, group: FusionGroup, frame: Frame, between: list[Apply]) -> bool:
-        """Tell whether a node may join a group if the topological order allows it."""
+        """Tell whether a node may join a group, provided that the topological order allows it."""
         own_group = self._group_of[node]
         out = node.outputs[0]
         if own_group.context_name != group.context_name or not _has_room(group, own_group):
@@ -276,7 +279,7 @@ def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
 
 
 def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) -> bool:
-    """Tell whether a device accepts a kernel for `result` that takes `inputs` and `arrays` more arrays.
+    """Tell whether a device accepts a kernel for `result` with `inputs` and `arrays` additional arrays as arguments.
 
     Constants count as numbers.
     """

@@ -97,7 +97,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return a node's inputs other than the reduction's result, in the result's axes, and its epilogue program."""
+    """Return an epilogue's inputs except the reduction's result, with the result's axes, and the epilogue's program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -129,7 +129,7 @@ class Family:
     """Reductions that may be merged."""
 
     members: list[Apply]
-    #: The arrays that are not broadcast; all results of one elementwise node are represented by the node.
+    #: The reduced arrays that are not broadcast; an elementwise node represents all of its results.
     sources: set[Variable | Apply]
     #: Bit masks: the reductions that the family depends on, and the family's own reductions.
     depends: int

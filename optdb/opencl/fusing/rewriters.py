@@ -1,7 +1,7 @@
-"""The fusion rewriter, which Theano runs just after the lift in modes that lift, and the ops that it builds.
+"""The fusion rewriter, which Theano runs just after lifting a graph to the device, and the ops that it builds.
 
 Sums and products with more terms than a kernel can take as arguments are split first, since otherwise none of their
-terms could be fused into their kernel. Each part combines its terms with the result of the previous parts.
+terms could be fused with them. Each part combines its terms with the result of the previous parts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Varia
 
 
 def _of_same_shape(var: Variable) -> Variable:
-    """Return the first operand that has the shape of the result in a chain of elementwise ops."""
+    """Return the earliest variable with the shape of `var` in the chain of elementwise ops that computes `var`."""
     while var.owner is not None and can_fuse(var.owner):
         pattern = var.type.broadcastable
         operands = [x for x in var.owner.inputs if x.type.broadcastable == pattern]
@@ -89,7 +89,7 @@ def _of_same_shape(var: Variable) -> Variable:
 
 
 def _share_kernels(fgraph: FunctionGraph) -> None:
-    """Pass constants as arguments if programs differ only in constants; this makes launches slower."""
+    """Pass constants as arguments where programs differ only in constants, although this makes launches slower."""
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
         program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
@@ -145,7 +145,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, set[Variable]]:
-    """Return how many steps, up to a kernel's limit, compute `var`, and which variables these steps read."""
+    """Return the number of steps that compute `var`, up to a kernel's limit, and the variables that they read."""
     steps, sources = 0, set[Variable]()
     todo = [(var, user)]
     while todo:

@@ -67,23 +67,23 @@ def overwrites(node: Apply) -> bool:
 
 
 def is_user_inplace(node: Apply) -> bool:
-    """Return whether a node overwrites the caller's array because of the user's own graph."""
+    """Return whether a node overwrites an array of the caller, as the user's own graph requires."""
     overwritten = [node.inputs[slot] for slot in destroyed_slots(node)]
     return any(map(is_overwritten_by_user, may_lie_in(*overwritten)))
 
 
 def may_be_held(node: Apply) -> bool:
-    """Return whether all commands of a node can be held, which requires that it reads no device values."""
+    """Return whether all commands of a node can be held; this requires that the node reads no device values."""
     return all(map(on_device, node.outputs)) and not _reads_device(node)
 
 
 def enqueues_at_end(node: Apply) -> bool:
-    """Return whether a node's op is one of optdb's device ops, which only raise before they overwrite anything."""
+    """Return whether a node's op is one of optdb's device ops, which never raise after overwriting anything."""
     return getattr(node.op, "repeatable", False) and may_be_held(node)
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or one in its loop, may read device values, in which case held commands must run first."""
+    """Return whether a node, or a node in its loop, may read device values; if so, held commands must run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

@@ -1,7 +1,7 @@
 """Decides which nodes may overwrite state, so that a call that raises changes no shared variable.
 
 The state consists of the inputs that have a next value. The planned VM holds the commands of nodes that overwrite state
-until no node can raise. Nodes that would overwrite state before that are replaced. Theano's own VMs hold no commands;
+until no node can raise. Nodes that would overwrite state too early are replaced. Theano's own VMs hold no commands;
 with these VMs, only a device op that runs last may overwrite state, and only if it overwrites all the state.
 """
 
@@ -97,7 +97,7 @@ class _NodeOrder:
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state; none if only the last node does and it overwrites all the state."""
+        """Return the nodes that overwrite state, or none if the last node alone overwrites all the state."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes

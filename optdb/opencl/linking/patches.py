@@ -83,8 +83,8 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_beside_device(
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return a node's thunk: in Python if the node touches the device, or is small in a device function."""
-        # Without a compiler, Theano requests Python itself.
+        """Return a node's thunk; in a device function, small nodes and nodes that touch the device run in Python."""
+        # Without a compiler, Theano itself requests Python.
         if impl in (None, "py") and _linking.device:
             if is_small(node):
                 node, impl = _without_inplace(node), "py"
@@ -142,7 +142,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which host scalars may share a cell; with device arrays, none may."""
+        """Return which host scalars may share a cell; none may in a function with device arrays."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
@@ -161,7 +161,7 @@ def _without_inplace(node: Apply) -> Apply:
 def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_vm)
     def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
-        """Return a planned VM for a function that supports it, else Theano's VM."""
+        """Return a planned VM if the function supports one, else Theano's VM."""
         turn, is_asked = _turn(nodes), getattr(self, "keeps_state", False)
         _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
         lazy = (node for node, thunk in zip(nodes, thunks) if thunk.lazy)

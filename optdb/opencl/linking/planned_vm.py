@@ -234,7 +234,7 @@ def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]]
 
 
 class _Unshown:
-    """A thunk for an error message, whose device inputs have shapes and strides but no values."""
+    """A stand-in for a thunk in an error message; its device inputs have shapes and strides but no values."""
 
     def __init__(self, thunk: Any) -> None:
         values = [cell[0] for cell in getattr(thunk, "inputs", ())]

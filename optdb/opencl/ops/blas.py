@@ -147,7 +147,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of the corresponding matrices or vectors that two arrays stack along their first axes."""
+    """The products of corresponding matrices or vectors, which two arrays hold along their first axes."""
 
     common_dtype = "upcast"
 

@@ -48,7 +48,7 @@ def opencl_contiguous(x: Variable) -> Variable:
 
 
 def opencl_sequence(x: Variable) -> Variable:
-    """Return a device sequence whose parts are C-contiguous, or that is contiguous if the parts are single numbers."""
+    """Return a device sequence whose parts are C-contiguous; a sequence of single numbers is itself contiguous."""
     if x.type.ndim < 2 or (x.owner is not None and isinstance(x.owner.op, OpenCLContiguous)):
         return opencl_contiguous(x)
     return OpenCLContiguous(leading=1)(x)

@@ -58,7 +58,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the two arrays' gradients, each on the same host or device as its array; the shape has no gradient."""
+        """Return the gradients with respect to both arrays, each where its array is; the shape has no gradient."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [patternbroadcast(grad, x.type.broadcastable) for grad, x in zip(gradients, inputs)]
         moved = [
@@ -139,7 +139,7 @@ def _convolution_unsupported_reason(
 
 @lifts(_CONVOLUTIONS, 57, _convolution_unsupported_reason)
 def lift_convolution(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a convolution or its gradient; the shape that a gradient takes stays on the host."""
+    """Lift a convolution or its gradient; a gradient op's `shape` input stays on the host."""
     arrays = cast_to_common([on_device(x, context_name) for x in inputs[:2]], "upcast")
     lifted = counterpart_class(op).like(op)(*arrays, *inputs[2:])
     return cast(lifted, outputs[0].type.dtype)

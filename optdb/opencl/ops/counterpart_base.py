@@ -22,7 +22,7 @@ from optdb.opencl.type import OpenCLArrayType
 class CounterpartBase(BeforeOp):
     """Base class of counterparts. Subclasses list it before the host op's class, which is their last base class."""
 
-    #: The host op's class: the last base class unless a counterpart sets another one.
+    #: The host op's class: the last base class, unless a counterpart sets `host` itself.
     host: ClassVar[type[PureOp]]
     #: The inputs that are device arrays; all other inputs stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
@@ -32,7 +32,7 @@ class CounterpartBase(BeforeOp):
     parameters: ClassVar[Sequence[str] | None] = None
     #: Attributes that `like` need not copy because only the host op reads them or the device op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()
-    #: Most counterparts use the arrays' actual lengths; the few that rely on a pattern check it in `run`.
+    #: Most counterparts use the arrays' actual lengths; the few that rely on broadcast patterns check them in `run`.
     checks_lengths = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

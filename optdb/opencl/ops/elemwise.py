@@ -38,7 +38,7 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for inputs padded to one `ndim`; raise TypeError if their dtypes have no OpenCL C code."""
+        """Return a node for inputs padded to the same rank; raise TypeError if their dtypes have no OpenCL C code."""
         moved = on_one_device(inputs)
         scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if scalar_signature.reason is not None:

@@ -86,7 +86,7 @@ class OpenCLARange(_Maker, Shell, host.ARange):
 
 
 class OpenCLTri(_Maker, Shell, host.Tri):
-    """Ones at and below a diagonal."""
+    """A matrix with ones at and below a diagonal, and zeros elsewhere."""
 
     def operation(self, node: Apply) -> Operation:
         return Triangle(self.get_context(node), self.dtype)

@@ -67,7 +67,7 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with one part set to another array; that array itself if the part covers everything.
+    """An array of zeros with one part set to the input array; the input array itself if that part is the whole result.
 
     The inputs are the array, the lengths of the result and the numbers in the index; `kind` is the result's type.
     `entries` stores slices as tuples of bounds, because slices are not hashable in all versions of Python.
@@ -106,7 +106,7 @@ register_counterparts("lift_inc_subtensor", 42, [host.IncSubtensor], cast_unsupp
 
 
 def entry_kind(entry: Variable) -> EntryKind:
-    """Return the kind of index entry that a variable is: an array's spec, ``slice``, or None for a new axis."""
+    """Return the kind of index entry for a variable: an array's spec, ``slice``, or None for a new axis."""
     if hasattr(entry.type, "dtype"):
         return spec_of(entry)
     return slice if isinstance(entry.type, host.SliceType) else None

@@ -27,7 +27,7 @@ class _SoftmaxOp(Counterpart, Shell):
 
 
 class _RowsOp(_SoftmaxOp):
-    """Base class of ops on matrices that treat a vector as a row."""
+    """Base class of matrix ops that treat a vector as a row."""
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node for matrices, which are cast to the result's dtype; a vector is treated as a row."""

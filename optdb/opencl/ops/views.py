@@ -51,7 +51,7 @@ class OpenCLSubtensor(View, host.Subtensor):
 
 
 class OpenCLAssert(View, host.Assert):
-    """Returns a device array if conditions on the host hold."""
+    """Returns a device array if all conditions hold; the conditions stay on the host."""
 
     device_inputs = slice(0, 1)
 

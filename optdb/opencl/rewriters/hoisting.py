@@ -1,7 +1,7 @@
 """Hoists products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
 A step's products of sequences and weights are too small to fill a GPU. The forward loop stores products of states and
-weights that the gradient's loop would otherwise recompute. A loop that may end early keeps its products.
+weights that the gradient's loop would otherwise recompute. Products stay in a loop that may end early.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return a loop's outputs after removing state-independent products and unused sequences; None if it has none."""
+    """Return a loop's outputs without state-independent products and unused sequences; None if there are none."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
@@ -79,7 +79,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield a loop's state-independent products: the node, the sequence's part, and the outer matrix."""
+    """Yield each state-independent product of a loop: its node, the sequence's part, and the matrix from outside."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):

@@ -43,7 +43,7 @@ _OVERWRITING: dict[type, Callable[..., Op]] = {
 }
 
 
-#: Maps op classes to functions that return the variant of an op that overwrites nothing, for graphs that are lifted
+#: Maps op classes to functions; each returns a variant of an op that overwrites nothing, for graphs that are lifted
 #: again.
 PLAIN: Plain = {
     **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
@@ -156,7 +156,7 @@ def _may_be_out_of_order(out: Variable) -> bool:
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
-# Before 60, because Theano's rewriters there match device ops by their base classes and insert host ops.
+# Before position 60, where Theano's rewriters match device ops by their base classes and insert host ops.
 compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")

@@ -129,7 +129,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements for a chain and for the elementwise op that computes its parts; empty if no op does."""
+    """Return replacements for a chain and the elementwise op that computes its parts; empty if there is no such op."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
@@ -156,7 +156,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return a node that writes a chain's parts directly to one array; None if it has too many arguments."""
+    """Return a node that writes a chain's parts directly to one array; None if that takes too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     if not takes_arguments(chain.zeros.outputs[0], len(arrays) + len(program.results), len(program.steps)):

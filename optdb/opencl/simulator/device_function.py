@@ -366,7 +366,7 @@ def _signature(function: Function) -> Signature:
 
 
 def _names(given: list[str | None]) -> list[str]:
-    """Return a name for each input: its own if that is a unique identifier, else ``input_<index>``."""
+    """Return a name for each input: the input's own name if it is a unique identifier, else ``input_<index>``."""
     return [
         name
         if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1

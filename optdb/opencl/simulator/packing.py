@@ -1,4 +1,4 @@
-"""A simulator's shared variables, packed into one device buffer per dtype, and transfers in pieces.
+"""A simulator's shared variables, packed into one device buffer per dtype and transferred in pieces.
 
 `PackedVariables` copies all variables of a dtype in one transfer. `PiecewiseDownload` downloads a piece as soon as its
 values are computed, and `PackedTerm` uploads another device's pieces; both use queues of their own.
@@ -40,7 +40,7 @@ _first_of = operator.itemgetter(0)
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
 #: The minimum size in bytes of a piece that is downloaded early. The larger minimum is for fewer than `PIECE_ARRAYS`
-#: arrays. Each piece delays the device, so small variables wait until more are computed.
+#: arrays. Each piece delays the device, so small variables wait until more variables are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
 #: The maximum size in bytes of each copy that starts after all variables are computed. Another device uploads one piece
 #: while the next one is downloaded.
@@ -103,7 +103,7 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Pack the variables, wait for the device, and return a vector for each dtype; do not modify the vectors."""
+        """Pack the variables, wait for the device, and return a vector for each dtype, which must not be modified."""
         with self._state.turn():
             self._state.check_open()
             self.pack()
@@ -179,7 +179,7 @@ class PackedVariables:
                 record_transfer(transfer, vector.nbytes)
 
     def _fitting(self, dtype: np.dtype, shapes: list[Shape]) -> PackedVector:
-        """Return a dtype's vector; replace it first if its shapes differ."""
+        """Return the vector of a dtype for the given shapes, after replacing the old vector if its shapes differ."""
         vector = self._vectors.get(dtype)
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
@@ -289,7 +289,7 @@ class _EnqueuePart(Transfer):
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while the rest is computed; copies wait for `mark`."""
+    """Adjacent packed variables of one dtype, downloaded while others are computed; copies wait for event `mark`."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -431,7 +431,7 @@ class PackedTerm:
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step, whose pieces are uploaded after all earlier commands, since these read the previous pieces."""
+        """Start a step; its pieces are uploaded after all earlier commands, because these read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
@@ -445,7 +445,7 @@ class PackedTerm:
         calls.flush(self._queue)
 
     def delay_queue(self, calls: Calls) -> None:
-        """Make later commands on the device wait for the values."""
+        """Make later commands on the device wait until the received pieces are uploaded."""
         calls.delay(self._context.queue, self._events)
 
     @property

@@ -378,7 +378,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: An alias that the first proposal used; sizes need not be fixed.
+#: The function's name in the first proposal; sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

@@ -41,15 +41,18 @@ DIGEST = "manifest.sha256"
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
 #: The signature of an entry in the central directory, used to count the entries before they are read.
 _LISTED = b"PK\x01\x02"
-#: A member's signature, the size of its fixed header, and the position of two lengths in the header.
+#: The signature at the start of a member's header.
 _MEMBER = b"PK\x03\x04"
+#: The size of the header without the name and the extra field.
 _MEMBER_HEADER_BYTES = 30
+#: Reads the lengths of the name and of the extra field from the header.
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
 #: The flags of members whose bytes are not plain content, such as encrypted members.
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
-#: Limits that all versions of NumPy support; a length of 0 counts as 1 in the number of elements.
+#: Limits on an array's axes and elements that all versions of NumPy support; a length of 0 counts as 1 in the number of
+#: elements.
 MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 58
 
 #: The header of a C-contiguous, little-endian array in NumPy's format.
@@ -67,10 +70,11 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 
 GIBIBYTE = 1 << 30
 
-#: Upper bounds on the memory of Python objects, in bytes: per byte of the manifest, per byte of a program while it is
-#: checked, and per member of the archive.
+#: Upper bound on the bytes of Python objects for each byte of the manifest.
 MANIFEST_BYTES_PER_BYTE = 128
+#: Upper bound on the bytes of Python objects for each byte of a program while the program is checked.
 PROGRAM_BYTES_PER_BYTE = 64
+#: Upper bound on the bytes of Python objects for each member of the archive.
 MEMBER_BYTES = 2048
 
 

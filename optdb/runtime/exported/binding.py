@@ -42,11 +42,13 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Upper bounds on the host memory, in bytes, for one bound command, including the driver's kernel, and for one size.
+#: Upper bound on the host memory, in bytes, for a bound command, including the driver's kernel.
 _COMMAND_BYTES = 8192
+#: Upper bound on the host memory, in bytes, for a size.
 _VALUE_BYTES = 512
-#: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
+#: The size in bytes of the largest number type.
 _NUMBER_BYTES = 16
+#: The number of arrays that exist while a table is computed.
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
 #: The maximum number of bound traces that a function caches together with their memory.
@@ -160,13 +162,13 @@ class Bound:
     ) -> None:
         self._trace = trace
         self._values = values
-        # The budget refers to this object: a reference cycle would delay the release of device memory.
+        # Use a proxy: the budget refers to this object, and a reference cycle would delay the release of device memory.
         self._resources = weakref.proxy(resources)
         #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Each `Memory` that, according to the file, must start at offset 0 of a buffer; kernels may require the same
-        #: of other `Memory` objects.
+        #: Each `Memory` that, according to the file, must start at offset 0 of a buffer; kernels may impose this
+        #: requirement on more `Memory` objects.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -185,7 +187,8 @@ class Bound:
         self._commands = CommandList()
         #: The uploads in each call, each with its source and its maximum number of bytes.
         self._uploads: list[tuple[EnqueueUpload, SavedSource, int]] = []
-        #: The kernel arguments that may change in each call: kernel, position and number.
+        #: The kernel arguments that may change in each call: for each, the kernel, the position, and the
+        #: `NumberArgument`.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
         #: Whether a result is copied to the host; the copy waits for all earlier commands.
@@ -194,7 +197,7 @@ class Bound:
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the argument values for a new call with the bound sizes; return False if a guard fails."""
+        """Update the kernel arguments for a call with the sizes of this bound trace; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -212,7 +215,8 @@ class Bound:
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded into {space} bytes")
-        # Dropping an event waits for its upload, so keep the events of a call until the next call has its results.
+        # Deleting an event blocks until its upload has finished, so keep a call's events until the next call has its
+        # results.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value

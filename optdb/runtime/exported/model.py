@@ -126,7 +126,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare for calls with these sizes, which then wait for neither allocation nor compilation.
+        """Allocate memory and compile kernels for calls with these sizes, so that the calls need not wait for it.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class LoadedMethod:
         resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
     def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
-        """Return the sizes for a call if a trace is valid for it, else the reason why it is not."""
+        """Return the sizes for a call if a trace is valid for it, else the reason why the trace is not valid."""
         broken = ""
         # If a guard on the number of compute units fails, try other numbers: all of them give correct results.
         for units in _units(call.compute_units, trace.compute_units):
@@ -264,9 +264,10 @@ def load(
     max_work_items : int
         Maximum number of work items in the kernel launches of one call; copying 64 bytes counts as one work item.
     build_in_child : bool, optional
-        Whether a call with kernels that this machine has not built yet first runs in a child process with limited time
-        and memory, so that a crash or hang in the compiler does not affect the caller. By default, this is done on CPU
-        devices, whose drivers run in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD is 0.
+        Whether a call first runs in a child process with limited time and memory if it uses kernels that this machine
+        has not built yet. A crash or hang in the compiler then does not affect the caller. By default, this first run
+        takes place on CPU devices, whose drivers run in the caller's process, unless the environment variable
+        OPTDB_BUILD_IN_CHILD is 0.
     build_timeout_s : float
         The maximum time for a call in a child process, in seconds.
 

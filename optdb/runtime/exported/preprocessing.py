@@ -32,7 +32,7 @@ _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 #: An extension that is treated as defined, since programs with double precision run only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
-#: The operators in conditions, from the lowest precedence to the highest; true is 1.
+#: The operators in conditions, from the lowest precedence to the highest; true has the value 1.
 _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
     {"||": lambda a, b: bool(a or b)},
     {"&&": lambda a, b: bool(a and b)},
@@ -44,7 +44,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, and its hide set: the macros that produced it, which must not be expanded in it."""
+    """A token or white space; `hidden` contains the macros that produced the token and must not be expanded in it."""
 
     text: str
     hidden: frozenset[str] = frozenset()

@@ -94,7 +94,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Return whether a parameter's kind agrees with the driver's information; True if the driver has none."""
+    """Return whether a parameter's kind agrees with the driver's information; True if the driver provides none."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

@@ -168,7 +168,7 @@ class ValueGuards:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Recompute only `entries` in an earlier call's sizes, and return them for this call; None if a guard fails."""
+        """Copy the sizes in `before`, recompute `entries` for a call, and return the result; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

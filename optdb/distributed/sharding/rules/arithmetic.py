@@ -33,7 +33,10 @@ _SUMS = (scalars.Add, scalars.Sub)
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Apply an elementwise op. Results for rows are rows; sums and multiples of summands are summands."""
+    """Apply an elementwise op.
+
+    Results are `Sharded` if an input is `Sharded`; sums and multiples of `Partial` inputs are `Partial`.
+    """
     op = _scalar_op(node)
     if has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
@@ -142,7 +145,7 @@ def vector_of(entries: Sequence[Value]) -> Value:
 
 @rule(ops.CAReduce)
 def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Reduce along axes. If the reduction is a sum over the batch, the result is a summand."""
+    """Reduce along axes. If the reduction is a sum over the batch, the result is `Partial`."""
     (value,) = inputs
     op = node.op
     assert isinstance(op, ops.CAReduce)
@@ -186,7 +189,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Dot)
 def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Multiply matrices. A product that sums over the examples is a summand."""
+    """Multiply matrices. A product that sums over the examples is `Partial`."""
     left, right = inputs
     return _contract(spreader, node, inputs, left.var.type.ndim - 1, max(right.var.type.ndim - 2, 0), 0)
 

@@ -113,7 +113,7 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 @rule(ops.AdvancedIncSubtensor1)
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Add contributions of each example to rows of a table; the result is a summand."""
+    """Add each example's contributions to rows of a table; each worker computes the sum over its own examples."""
     table, new, numbers = inputs
     assert isinstance(node.op, ops.AdvancedIncSubtensor1)
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:

@@ -65,7 +65,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Maps ops that compute each row from the same row of their first inputs to the number of these inputs.
+#: Ops that compute each row from the same row of their first inputs, and the number of these inputs.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,

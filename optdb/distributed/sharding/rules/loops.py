@@ -104,7 +104,7 @@ class _Loop:
         return results + [[_inner_value(inner, var)] for var in single]
 
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
-        """Return a layout for a state that fits both its initial and its computed values."""
+        """Return a layout that fits both the initial and the computed values of a state."""
         for new in following:
             if isinstance(state, Replicated) and isinstance(new, Replicated):
                 state = Replicated(state.var, state.zero and new.zero)

@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that checks at run time whether `own` equals `expected`; otherwise, rows would change order."""
+    """Return a shape that checks at run time that `own` equals `expected`, so that rows keep their order."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -157,7 +157,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return a reshaped array; at run time, it is checked that the numbers in each pair of `checks` are equal."""
+    """Return a reshaped array, which checks at run time that the numbers in each pair of `checks` are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -226,7 +226,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; other inputs, such as an assertion's conditions, must be whole."""
+    """Keep the layout of the first input; each worker needs the whole values of all other inputs."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return spreader.replicated(node, inputs)
@@ -245,7 +245,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.ARange)
 def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Number the rows of a worker's part for indexing; other ranges are equal on all workers."""
+    """Return the row numbers of a worker's part; ranges that do not depend on the batch are equal on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
         return spreader.replicated(node, inputs)

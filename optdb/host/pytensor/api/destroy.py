@@ -16,7 +16,7 @@ from optdb.host.api.patching import Patch, Wrapper
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return PyTensor's own DestroyHandler for the graph of `handler`, which consists of `nodes`."""
+    """Return PyTensor's own DestroyHandler for the graph of `handler`; the graph consists of `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -31,7 +31,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: Any) -> Patch:
-    """Return a patch that makes new DestroyHandlers instances of `handler` if cycles must be detected exactly."""
+    """Return a patch that turns new DestroyHandlers into instances of `handler` if cycles must be detected exactly."""
 
     class GraphHandler(handler):
         """`handler` with PyTensor's names for its methods and results."""

@@ -179,7 +179,7 @@ class ModuleBuilder:
 
 
 def seconds_for_headers() -> float:
-    """Return the CPU seconds for compiling a module that contains only Theano's headers."""
+    """Return how many CPU seconds it takes to compile a module that contains only Theano's headers."""
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
         source.write_text("".join(f"#include {name}\n" for name in COMMON_HEADERS + HARMLESS_HEADERS))

@@ -208,7 +208,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def begin_maker(self, maker: FunctionMaker) -> None:
-        """Record the first FunctionMaker after a request, which belongs to the requested function."""
+        """Record the first FunctionMaker created after a request; it belongs to the requested function."""
         if self._request is not None and self._request.maker is None:
             self._request.maker = maker
 

@@ -76,7 +76,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that looks up, only after a failure, the part of the code that failed."""
+    """A C thunk that looks up which part of its code has failed, but only after a failure."""
 
     def __init__(
         self, capsule: Any, node: Apply, no_recycling: Sequence[Variable], error: list[Any], module: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-#: The namespace of the shared functions, a prefix that Theano's code does not use.
+#: The namespace of the shared functions; Theano's code does not use this prefix.
 _NAMESPACE = "optdb_outlined"
 
 HELPERS = f"""
@@ -177,7 +177,7 @@ _RELEASE = re.compile(
 
 
 def outline(body: str) -> str:
-    """Shorten the C code of a module without its includes; the result needs `HELPERS` and `ARRAY_HELPERS`."""
+    """Shorten a module's C code, given without its includes; the result needs `HELPERS` and `ARRAY_HELPERS`."""
     body = _CHECKS.sub(_shared_checks, body)
     body = _RELEASE.sub(rf"::{_NAMESPACE}::release((PyObject*) \g<array>, \g<object>);", body)
     body = _HOLD.sub(rf"::{_NAMESPACE}::hold(\1);", body)

@@ -57,7 +57,7 @@ def _remembering_output(output: Callable[..., tuple[bytes, bytes, int]]) -> Call
 
 
 def remember_trials(cmodule: ModuleType) -> None:
-    """Cache the results of the trial programs of the compiler class in ``theano.gof.cmodule``."""
+    """Cache the results of the trial programs that the compiler class in ``theano.gof.cmodule`` runs."""
     compiler = cmodule.GCC_compiler
     compiler.compile_args = staticmethod(_remembering_march(cmodule, compiler.compile_args))
     # In Theano, both methods are class methods and are called only on GCC_compiler.

@@ -162,7 +162,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Make a module use shared functions for its thunks, if its struct only holds storage."""
+    """Make a module use shared functions for its thunks if its struct only holds storage."""
     struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
     if struct is None or destructor is None or instantiate is None:
         return body

@@ -1,6 +1,7 @@
 """Identifies nodes with the same C code, and corrects the versions in the keys of cached modules.
 
-`signature` collects the parts of a module's key that differ between nodes, without a graph and a linker for each node.
+`signature` collects the parts of a module's key that differ between nodes, without making a graph and a linker for each
+node.
 """
 
 from __future__ import annotations

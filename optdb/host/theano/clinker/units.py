@@ -1,8 +1,8 @@
 """Combines modules with the same flags, libraries and headers into translation units.
 
-Each module has its own namespace, its macros are restored after it, and its init function has a unique name. Support
-code precedes the namespaces, because it may contain anything, and must be identical in all modules of a unit. A module
-whose own part includes a file or has a pragma is compiled alone.
+Each module has its own namespace and an init function with a unique name, and the macros that it changes are restored
+after its code. Support code precedes the namespaces, because it may contain anything, and must be identical in all
+modules of a unit. A module whose own part includes a file or has a pragma is compiled alone.
 """
 
 from __future__ import annotations

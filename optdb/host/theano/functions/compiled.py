@@ -29,7 +29,7 @@ class FunctionInTurn(Function):
 def function_like(function: Function) -> Function:
     """Return a function that has the arguments of `function` but its own storage.
 
-    The caller sets ``fn``, which returns the outputs; if ``need_update_inputs`` is False, it also applies updates. The
+    The caller sets ``fn``, which returns the outputs and, if its ``need_update_inputs`` is False, applies updates. The
     values of inputs other than shared variables are copied. Only one thread at a time calls the function.
     """
     inputs = [
@@ -61,7 +61,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return the index of the updated input for each output of a function's graph that is an update."""
+    """Return the index of the updated input for each output of a function's graph that is an input's next value."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
@@ -142,7 +142,7 @@ take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call function
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Compile the nodes of each later outer function inside a context manager that `surround` returns."""
+    """Compile the nodes of each outer function created after this call inside a context manager from `surround`."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)

@@ -1,6 +1,6 @@
 """An op that checks the lengths that a user declared for an array.
 
-Theano's `SpecifyShape` requires all lengths, and raises AssertionError, while `ConvOp` raises ValueError.
+Theano's `SpecifyShape` requires the lengths of all axes, and raises AssertionError where `ConvOp` raises ValueError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Prevents in-place nodes in copies of functions from overwriting values that are still needed.
 
-`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. Its option ``swap``
-may make two inputs share memory, and ``delete_updates`` keeps nodes that update in place.
+`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. With its option
+``swap``, two inputs may share memory; with ``delete_updates``, nodes still update inputs in place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """If an input's value outlives a call but has lost its update, make nodes overwrite a copy of the value."""
+    """If an input's value outlives a call but is no longer updated, make nodes overwrite a copy of the value."""
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):

@@ -86,7 +86,7 @@ def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Varia
 
 
 def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace variables in a linker's graph, which may be a copy or unpickled, without validation."""
+    """Replace variables in a linker's graph without validation; the graph may be a copy or unpickled."""
     _let_change(fgraph)
     fgraph.replace_all(pairs, reason=reason)
 

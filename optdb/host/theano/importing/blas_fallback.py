@@ -101,7 +101,7 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header and fallback, with its declarations replaced by `FUNCTIONS`."""
+    """Return Theano's header and fallback, with `FUNCTIONS` in place of their declarations."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])
 
@@ -124,7 +124,7 @@ int main()
 
 
 def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
-    """Return the linker flags of a BLAS that works here, or '' for none; `lib_dirs` are searched for libraries."""
+    """Return the linker flags of a BLAS that works here, or '' if there is none; search `lib_dirs` for libraries."""
     from optdb.host.theano.clinker.toolchain import Toolchain
     from optdb.user_cache import cache_dir
 

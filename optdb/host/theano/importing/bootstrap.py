@@ -61,7 +61,7 @@ def finish() -> None:
 
 
 def default_ldflags() -> str:
-    """Return the linker flags of a BLAS that works here, or '' for none.
+    """Return the linker flags of a BLAS that works here, or '' if there is none.
 
     Replaces Theano's function, which asks NumPy for the flags; NumPy 1.22 and later do not report the BLAS.
     """
@@ -178,8 +178,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # If the compiler's version is unknown, Theano would fail later, and if its modules are cached, only in
-    # `theano.function`.
+    # Check a compiler of unknown version now, because Theano would otherwise fail later. If Theano's modules are
+    # cached, it would fail only in `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -189,7 +189,7 @@ _OUR_MODES = ("TOPO", "OPENCL")
 
 
 def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
-    """Make Theano's check of the flag ``mode`` accept optdb's names, and list them in its error."""
+    """Make Theano's check of the flag ``mode`` accept optdb's modes, and list them in its error message."""
 
     def check_mode(value: object) -> object:
         if value in _OUR_MODES:

@@ -21,8 +21,8 @@ Around = Callable[[ModuleType], AbstractContextManager[None]]
 class ImportHook(MetaPathFinder):
     """A finder that wraps the import of selected modules.
 
-    `around` maps a module's name to a function that returns the context for the module's code. `missing` is called with
-    the name of a module that no finder finds, and may raise a better error than Python's.
+    `around` maps a module's name to a function that returns a context manager, in which the module's code runs.
+    `missing` is called with the name of a module that no finder finds, and may raise a better error than Python's.
     """
 
     #: Finders that query other finders have this attribute, and skip each other, because they would otherwise recurse.
@@ -79,7 +79,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Skip finders that query the other finders, as this one does, because they would recurse.
+        # Skip finders that query the other finders, as this finder does, because they would recurse.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:

@@ -43,7 +43,7 @@ def register(configparser: ModuleType) -> None:
     Raises
     ------
     optdb.flags.FlagError
-        If the user has set an unknown ``optdb.*`` flag, or has set one to an invalid value.
+        If the user has set an unknown ``optdb.*`` flag, or has set a known flag to an invalid value.
     """
     flag_names = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
     for name in _set_by_user(configparser):

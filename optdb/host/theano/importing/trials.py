@@ -36,7 +36,7 @@ def builds_in_batches() -> bool:
 
 
 def ldflags() -> str:
-    """Return the linker flags of the BLAS; '' for none."""
+    """Return the linker flags of the BLAS, or '' if there is none."""
     from theano import config
 
     return config.blas.ldflags

@@ -118,7 +118,7 @@ def has_switch_with_zero(node: Apply) -> bool:
 
 
 def is_decided_switch(node: Apply) -> bool:
-    """Return whether a switch's condition is constant or tests a branch, or the branches are the same."""
+    """Return whether a switch's condition is constant or computed from a branch, or the branches are the same."""
     if len(node.inputs) != 3:
         return True
     cond, left, right = node.inputs
@@ -128,7 +128,7 @@ def is_decided_switch(node: Apply) -> bool:
 
 
 def may_be_useless(node: Apply) -> bool:
-    """Return whether the node has only one input, its inputs are the same, or an input of AND or OR is a constant."""
+    """Return whether the node has only one input, has the same input twice, or is an AND or OR with a constant."""
     if len(node.inputs) != 2:
         return len(node.inputs) == 1
     first, second = node.inputs

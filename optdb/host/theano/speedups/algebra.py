@@ -31,7 +31,7 @@ _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 #: Theano's simplifiers of products: one for ``x / abs(x)``, and one for the softmax. Without divisors, they do nothing.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
-#: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its part.
+#: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its role.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
 _settled: set[tuple[int, Constant, str]] = set()
 
@@ -176,7 +176,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Return whether a user extends the expression; the user is then canonized instead."""
+    """Return whether a node that uses the result extends the expression; that node is then canonized instead."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -196,7 +196,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the results that mark a canonizer's refusal as lasting; none for Theano's own method."""
+    """Return the results with which a canonizer declines a node for good; empty for Theano's own method."""
     return (False,) if Canonizer.transform is transform else ()
 
 

@@ -123,7 +123,7 @@ def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
 
 
 def upcast(dtype: Any, *dtypes: Any) -> str:
-    """Return the result dtype of arithmetic, which Theano finds by adding arrays."""
+    """Return the dtype of the result of arithmetic; Theano finds this dtype by adding arrays."""
     if not all(type(each) is str for each in (dtype, *dtypes)):
         return _stock_upcast(dtype, *dtypes)
     return _upcast(_cast_policy.val, _float_dtype.val, dtype, *dtypes)
@@ -216,7 +216,7 @@ def _is_shuffled(var: Variable, before: Variable) -> bool:
 
 
 def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
-    """Make the node of a DimShuffle; skip the checks if the variable has the op's pattern."""
+    """Make the node of a DimShuffle; skip the checks if the variable has the broadcast pattern of the op's input."""
     type_ = getattr(_input, "type", None)
     if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
         return _stock_make_shuffled(self, _input)

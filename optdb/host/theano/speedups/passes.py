@@ -48,7 +48,7 @@ def reconstruct_graph(
     copies: dict[Variable, Variable] = dict(zip(inputs, new_inputs, strict=True))
 
     def copy_of(var: Variable) -> Variable:
-        if var not in copies:  # only leaves are not yet copied when a node uses them
+        if var not in copies:  # when a node is copied, only leaves among its inputs have no copies
             copies[var] = var.clone() if isinstance(var, Constant) else var
         return copies[var]
 

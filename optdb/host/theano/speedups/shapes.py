@@ -120,7 +120,7 @@ class _Merged(_Promise):
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
     """Return the shape `merged` of `var`, with lengths from `shape` where `merged` reads `var` itself.
 
-    Otherwise, replacing a reshape to its input's shape with the input would create a cycle.
+    Otherwise, replacing a reshape with its input, which has the same shape, would create a cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -148,7 +148,7 @@ class _Shapes(dict):
         super().__setitem__(var, shape if isinstance(shape, _Promise) else _Given(shape))
 
     def get(self, var: Variable, default: Any = None) -> Any:
-        return self[var] if var in self else default  # noqa: SIM401  this is what get is made of
+        return self[var] if var in self else default  # noqa: SIM401  this is the implementation of get
 
     def promise(self, var: Variable) -> _Promise:
         return super().__getitem__(var)
@@ -288,7 +288,7 @@ class LazyShapeFeature(ShapeFeature):
     # -- promises
 
     def keep(self, promise: _Promise) -> Any:
-        """Return the value of a promise; compute the promises that it needs first."""
+        """Return the value of a promise, after computing the promises that it needs."""
         if promise.value is _UNKNOWN:
             # Shapes may be computed after the optimization, for example for a pickle.
             with shape_test_values():

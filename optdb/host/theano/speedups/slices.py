@@ -45,7 +45,7 @@ def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice 
 def _ends(
     first: slice, second: slice, length: Any, len1: Any, direction1: int, direction2: int
 ) -> tuple[Variable, Variable]:
-    """Return the start and end of the merged slice, with Theano's formulas for these directions."""
+    """Return the start and end of the merged slice, from Theano's formulas for the two slices' directions."""
     if direction1 > 0 and direction2 > 0:
         return (
             tt.minimum(first.start + second.start * first.step, first.stop),

@@ -20,7 +20,7 @@ from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gr
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The number of column elements that are laid out at once, for one or several images.
+#: The number of column elements that are laid out at a time, for one or several images.
 _COLUMNS = 1 << 19
 
 

@@ -86,7 +86,7 @@ def _multinomial(node: Apply) -> Compute:
 
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         probabilities, draws = inputs[:2]
-        samples = int(inputs[2]) if len(inputs) > 2 else 1  # old pickles have no number of samples
+        samples = int(inputs[2]) if len(inputs) > 2 else 1  # nodes from old pickles lack this input
         rows, outcomes = probabilities.shape
         if len(draws) != rows * samples:
             raise ValueError("unis.shape[0] != pvals.shape[0] * n_samples", len(draws), rows, samples)

@@ -1,8 +1,7 @@
 """The hook that makes Python thunks operate on whole arrays.
 
-A Python thunk operates on whole arrays if it is made while the engine is active, except with the linker ``py``,
-Theano's reference. Constant folding runs ``perform`` on a few numbers, because translating the node would take longer
-than that.
+Python thunks that are made while the engine is active operate on whole arrays, except with Theano's reference linker,
+``py``. Constant folding runs ``perform``: for a few numbers, this takes less time than translating the node.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _computing_arrays(
 
 @contextmanager
 def by_perform() -> Iterator[None]:
-    """Make thunks call ``Op.perform`` in the block, for small nodes that run once."""
+    """Make thunks created in the block call ``Op.perform``; use this for small nodes that run once."""
     outer, _linking.is_once = _linking.is_once, True
     try:
         yield

@@ -28,7 +28,7 @@ _makers: dict[type | str, Maker] = {}
 
 
 def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
-    """Register the decorated function as the maker of functions for nodes of these ops.
+    """Register the decorated function as a maker: it returns the function that computes a node of these ops.
 
     The maker also applies to subclasses that inherit ``perform``. Each op is given as a class, or as the class's dotted
     name if importing its module is slow.

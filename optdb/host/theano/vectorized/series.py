@@ -23,7 +23,8 @@ _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-#: Smaller arrays are processed element by element, since a NumPy call takes as long as computing one element.
+#: Arrays of up to this size are processed element by element, since each NumPy call on a whole array takes as long as
+#: computing one element.
 _FEW = 32
 
 

@@ -109,7 +109,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return elementwise distances, which are infinite if only one element is finite or non-finite elements differ."""
+    """Return elementwise distances, which are infinite where elements differ and at least one of them is not finite."""
     if a.dtype.kind not in "fc":  # different 64-bit integers may convert to the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -283,7 +283,7 @@ def _short(value: Any) -> str:
 
 
 class Checker:
-    """Checks calls of the function called `name`, step by step."""
+    """Checks calls to the function called `name`, step by step."""
 
     def __init__(self, executable: Executable, name: str) -> None:
         self._executable = executable
@@ -434,7 +434,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Return whether the device computes a variable and its value is defined, unlike that of `empty`."""
+    """Return whether the device computes a variable whose value is defined; the result of `empty` is undefined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

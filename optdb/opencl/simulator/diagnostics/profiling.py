@@ -66,7 +66,7 @@ class Row:
     host: float = 0.0
     #: The number of bytes read and written; each array counts once.
     nbytes: int = 0
-    #: In the row of a node's longest command, the node's number of floating-point operations, or None if unknown.
+    #: The node's number of floating-point operations, only in the row of the node's longest command; None if unknown.
     operations: int | None = None
 
     @property
@@ -228,7 +228,7 @@ def _rate(amount: float, seconds: float) -> str:
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls of the function called `name` with the values stored in its inputs."""
+    """Measure `n` calls to the function called `name` with the values stored in its inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -267,7 +267,7 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline on Python's clock; a command is queued before the call to enqueue it returns."""
+        """Return the device's timeline on Python's clock; a command is queued before its enqueuing call returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 

@@ -128,7 +128,7 @@ class NodeThunk:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Count the transfers of a call by running it node by node, without changing values."""
+    """Count the transfers in a call by running it node by node, without changing values."""
     with count_transfers() as traffic:
         outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

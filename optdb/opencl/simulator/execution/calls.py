@@ -101,7 +101,7 @@ class TrustedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: The events of copies in progress, kept because dropping an event would wait for its copy.
+        #: The events of copies in progress, kept because discarding an event blocks until its copy has finished.
         self._events: list[Any] = []
         self._was_called = False
         self._stages: dict[int, StagingBuffer] = {}
@@ -109,8 +109,9 @@ class TrustedMethod:
     def stage(self, args: Sequence[Any]) -> list[Any]:
         """Upload large arguments while the device computes; return replacements for `args` for one call.
 
-        Any thread may call this method, even twice before a call uses the first arguments; before it is called a third
-        time, the device must have finished with the first arguments. `args` may change after this method returns.
+        Any thread may call this method. It may run a second time before a call uses the first arguments; before it runs
+        a third time, the device must have finished with the first arguments. `args` may change after this method
+        returns.
         """
         bindings = self._function._executable.inputs
         return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
@@ -209,7 +210,7 @@ class Results:
             self._begun, self._copies = [], []
 
     def begin(self, values: list[Any], fetch: Fetch = HostMirror.fetch) -> None:
-        """Start copying values to the host with `fetch`; values on the host are copied immediately."""
+        """Start copying values to the host with `fetch`; values that are already on the host are copied immediately."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))

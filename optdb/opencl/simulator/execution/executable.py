@@ -116,7 +116,7 @@ class Executable:
         mutable: set[Variable],
         of_user: set[Variable],
     ) -> None:
-        """Create the graph and its VM, so that the only copy of a value is not overwritten before the end of a call."""
+        """Create a graph and a VM that do not overwrite the only copy of a value before the end of a call."""
         placed = {var for var, binding in bound.items() if binding is not None and binding.placed}
         lasting = {var for var, binding in bound.items() if not isinstance(binding, Input)}
         updated = {source.inputs[number] for number in updates.values()}
@@ -250,7 +250,7 @@ def _bindings(
     mutable: Collection[Variable],
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
-    """Return the bindings of inputs, None if they stay in Theano's storage; add new shared variables to the state."""
+    """Return the bindings of inputs, with None for those in Theano's storage; add new shared variables to the state."""
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
         placed = belongs_on_device(source, var, state.context)
@@ -282,7 +282,7 @@ def _link(
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # Next values and host results may be arguments of the next call; device results are downloaded before it.
+    # Next values and host results may be arguments of the next call; device results are downloaded before that call.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

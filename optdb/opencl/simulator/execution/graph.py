@@ -41,7 +41,7 @@ class DeviceGraph:
 
     fgraph: FunctionGraph
     lifted: LiftReport
-    #: Maps variables in the graph to equal variables in the function's own graph, if known.
+    #: Maps variables in the graph to variables with the same value in the function's own graph, if known.
     origins: dict[Variable, Variable]
 
 
@@ -119,7 +119,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph without in-place ops, except on nodes in `in_place`; return the inputs, outputs and origins."""
+    """Copy a graph without in-place ops, except for the nodes in `in_place`; return the inputs, outputs and origins."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed
@@ -229,7 +229,7 @@ def belongs_on_device(fgraph: FunctionGraph, var: Variable, context: Context) ->
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes everything that depends on a variable, up to floating-point arrays."""
+    """Return whether the device computes everything that depends on a variable; look no further than float arrays."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()
@@ -239,7 +239,7 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
                 continue
             if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
-            # An op may still need these outputs on the host.
+            # Outputs other than floating-point arrays may still be needed on the host, so check their clients.
             fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
             seen.update(fresh)
             todo += fresh

@@ -144,8 +144,8 @@ class Output:
 class ZeroCopyScope:
     """Binds the caller's arrays to a device within a ``with`` block, in which a function is called.
 
-    It lends nothing to functions that return device arrays, which might be parts of arguments, or to asynchronous
-    calls. Creating a scope sets the linked function's rebindable inputs and external outputs.
+    It lends no arrays to asynchronous calls, or to functions that return device arrays, since these might be parts of
+    arguments. Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:

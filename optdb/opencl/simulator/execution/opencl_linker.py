@@ -93,7 +93,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user lets functions overwrite; none without `Supervisor`, as after `Function.copy`."""
+    """Return the inputs that the user allows to be overwritten; none without `Supervisor`, as after `Function.copy`."""
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()

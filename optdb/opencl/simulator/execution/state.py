@@ -83,7 +83,7 @@ class Shared:
         self._seen = value
 
     def refresh(self) -> None:
-        """Copy the value from Theano's storage before a call, if needed; this class does nothing."""
+        """Copy the value from Theano's storage before a call, if needed. This implementation does nothing."""
 
     def to_theano(self) -> None:
         self._storage[0] = self._seen = self.value()
@@ -97,7 +97,7 @@ class Mirror(Shared):
 
     def from_theano(self) -> None:
         container_version = version(self.variable.container)
-        self.lose()  # until the copy is complete
+        self.lose()  # invalid until the copy is complete
         super().from_theano()
         self._version = container_version
 
@@ -149,7 +149,7 @@ class State:
             shared.cell[0] = None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Prepare the shared variables that a function uses; this class warns once if Theano's values have changed."""
+        """Prepare the shared variables that a function uses; here, warn once if Theano's values have changed."""
         if self._warned or not trace_log.wants("shared"):
             return
         changed = [str(shared.variable.name) for shared in self if not shared.in_step]

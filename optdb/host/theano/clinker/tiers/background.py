@@ -30,9 +30,10 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 
 
 class Job:
-    """A build that runs once for all nodes that need it; `ops` are for messages."""
+    """A build that runs once for all nodes that need it; messages mention the nodes' `ops`."""
 
-    #: The effort, in characters. Longer jobs start first if nothing else is known.
+    #: The effort, in characters. If the nodes that wait for two jobs have run in Python for equally long, the longer
+    #: job starts first.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
@@ -50,13 +51,13 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a weak reference to a thunk, which has an attribute ``seconds``, to the waiting thunks."""
+        """Add a weak reference to a waiting thunk, which must have an attribute ``seconds``."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
 
     def requeue(self) -> None:
-        """Queue the job again in a forked child, in which the lock may be held."""
+        """Queue a running job again in a forked child; replace the lock, which may have been held during the fork."""
         self._lock = threading.Lock()
         if self.state == RUNNING:
             self.state = QUEUED
@@ -80,7 +81,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the waiting nodes have run in Python."""
+        """Seconds for which the waiting nodes have run in Python."""
         return sum(thunk.seconds for thunk in self._thunks())
 
 
@@ -162,7 +163,7 @@ class Background:
         self._threads: set[threading.Thread] = set()
         self._is_ending = False
         self.finished = 0
-        #: Whether this is a forked child, which lacks the threads of the jobs.
+        #: Whether this process is a forked child, which lacks the parent's threads.
         self.is_stalled = False
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -191,7 +192,7 @@ class Background:
             if self._is_ending or not queued:
                 return
             if not self._threads:
-                # Exit functions run in reverse order: register this one after the cache's own.
+                # Exit functions run in reverse order, so register `end` after the cache's exit function.
                 module_cache()
                 atexit.unregister(self.end)
                 atexit.register(self.end)
@@ -264,7 +265,8 @@ class Background:
             for job in taken:
                 job.state = RUNNING
             if not taken:
-                # Discard the thread under the same lock, because `start` relies on the thread for new jobs until then.
+                # Discard the thread while holding the lock, because `start` relies on each listed thread to take new
+                # jobs.
                 self._threads.discard(threading.current_thread())
             return taken
 
@@ -304,8 +306,8 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The fraction of a compiler's share of the jobs that one unit contains; later units are chosen with newer
-#: measurements.
+#: The maximum effort of a unit, as a fraction of the total effort per compiler; the jobs of later units are chosen with
+#: newer measurements.
 _SHARE = 0.6
 
 #: Smaller units are not divided, since parsing the headers takes a quarter of their time.

@@ -62,7 +62,7 @@ class MachineExchange:
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
-        """Start with a machine that Theano made; return it."""
+        """Make a machine created by Theano the first machine of the function, and return it."""
         for thunk in self.changing:
             thunk.has_machine = True
         self.machine = self._protected(machine)
@@ -84,7 +84,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Replace the machine if modules have been built and no call is running; the caller must hold the turn."""
+        """Replace the machine if modules are built and no call is running; the caller must hold its `turn`."""
         if self._depth:
             return
         if self._queue.is_stalled:
@@ -178,7 +178,7 @@ def _carry_over(old: VM, new: VM) -> None:
 
 
 def exchange_of(machine: Any) -> MachineExchange | None:
-    """Return the exchange that a machine belongs to; None if it has none."""
+    """Return the exchange that a machine belongs to; None if there is none."""
     return machine.exchange if isinstance(machine, TieredMachine) else None
 
 

@@ -124,7 +124,7 @@ class CompilerServer:
                 request.ended.set()
         with self._lock:
             if self._process is process:
-                # The server was killed. Its programs count as failed, and the next command starts a new server.
+                # The server was killed, so its programs count as failed, and the next command starts a new server.
                 self._process = None
                 self._end_requests()
 

@@ -76,7 +76,7 @@ def tier(function: Any) -> Tier:
 
 
 def wait(function: Any, timeout: float | None = None) -> Tier:
-    """Wait until a function uses its C code, and show progress as for compilation.
+    """Wait until a function uses its C code, and show progress as compilation does.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has its own turn, which is None if a function has no arrays on the device.
+    # A device's machine has its own `turn`, which is None if a function has no arrays on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

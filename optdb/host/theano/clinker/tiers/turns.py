@@ -52,7 +52,7 @@ class _DeferredInterrupts:
 
 
 class _UninterruptedTurn:
-    """A reentrant context manager that holds the turn and defers SIGINT."""
+    """A reentrant context manager that holds the lock `turn` and defers SIGINT."""
 
     def __enter__(self) -> None:
         deferred_interrupts.__enter__()
@@ -74,10 +74,10 @@ os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_
 
 
 def exclusive() -> AbstractContextManager[object]:
-    """Return a context manager that holds the turn."""
+    """Return a context manager that holds the lock `turn`."""
     return turn
 
 
 def uninterrupted() -> AbstractContextManager[object]:
-    """Return a context manager that holds the turn and defers interrupts."""
+    """Return a context manager that holds the lock `turn` and defers interrupts."""
     return _uninterrupted_turn

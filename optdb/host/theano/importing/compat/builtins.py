@@ -97,7 +97,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; a list that contains slices or sequences and indexes an array becomes a tuple."""
+    """Return an index; convert a list to a tuple if it indexes an array and contains slices or sequences."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

@@ -1,7 +1,8 @@
 """Defers the import of large packages until Theano uses them.
 
-SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, although Theano uses little of
-them. `translation` redirects their imports in translated source; this module redirects them in Theano's own source.
+SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, although Theano uses only a small
+part of them. `translation` redirects their imports in translated source; this module redirects them in Theano's own
+source.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: Further entries for `_BOUND`: packages that SciPy imports on first use, from version `versions.SCIPY_LAZY` on.
+#: Further entries for `_BOUND`: packages that SciPy imports on first use since version `versions.SCIPY_LAZY`.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
 #: The modules ``a.b`` in statements ``from a.b import c``.

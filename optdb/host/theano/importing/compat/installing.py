@@ -36,7 +36,7 @@ if not hasattr(configparser, "SafeConfigParser"):
 
 
 class CannotInstall(RuntimeError):
-    """Raised if Theano could not be installed. The message names the fix."""
+    """Raised if Theano could not be installed. The message says how to fix the problem."""
 
 
 def install(options: Sequence[str] = ()) -> bool:

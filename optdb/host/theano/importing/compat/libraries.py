@@ -1,4 +1,4 @@
-"""The libraries that use Theano and are translated like it, each with its additional redirected modules.
+"""The libraries that use Theano and are translated as Theano is, each with its additional redirected modules.
 
 They import names that Python, NumPy and other packages have removed.
 """

@@ -3,7 +3,7 @@
 NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and ``np.float32(1) *
 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano relies on promotion by value, so `translation`
 replaces the operators in Theano's modules with the functions in `OPERATORS`. These functions convert an operand if the
-two NumPy versions differ; otherwise they only cost two dictionary look-ups.
+result types of the two NumPy versions differ; otherwise they cost only two dictionary look-ups.
 
 The rules of NumPy 1, which `result_dtype` implements:
 
@@ -24,7 +24,7 @@ import numpy as np
 
 PYTHON_NUMBER, NUMPY_SCALAR, ARRAY = 1, 2, 3
 
-#: The types that are converted, by exact type; bool behaves the same in both versions.
+#: Maps the exact types of operands to roles; bool is omitted, because it behaves the same in both versions.
 _ROLES: dict[type, int] = {
     int: PYTHON_NUMBER,
     float: PYTHON_NUMBER,
@@ -207,7 +207,7 @@ def result_type(operands: Iterable[Any]) -> np.dtype:
 
 
 def can_cast_value(value: Any, dtype: np.dtype, casting: Casting = "safe") -> bool:
-    """Return whether a scalar's value can be cast, as in NumPy 1."""
+    """Return whether a scalar's value can be cast according to NumPy 1's rules."""
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or dtype.kind not in _KINDS:
         return bool(np.can_cast(array.dtype, dtype, casting))

@@ -36,7 +36,7 @@ def version_text(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # If importlib_metadata is imported, it raises OSError if the file is missing, and KeyError if the version is.
+        # importlib_metadata, if imported, raises OSError if the file is missing and KeyError if the version is missing.
         return None
 
 

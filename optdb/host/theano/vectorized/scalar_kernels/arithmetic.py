@@ -60,7 +60,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return a function for C's integer division of floats, whose remainder may have a different dtype."""
+    """Return a function for integer division of floats as in C; the remainder may have a different dtype."""
     divided = np.dtype(dtype) if entries.is_real_float(dtype) else None
 
     def compute(x: Any, y: Any, out: Any) -> None:

@@ -19,7 +19,7 @@ _NUMPY = (
     *("Cos", "ArcCos", "Sin", "ArcSin", "Tan", "ArcTan", "ArcTan2", "Cosh", "ArcCosh", "Sinh", "ArcSinh"),
     *("Tanh", "ArcTanh"),
 )
-#: Scalar ops whose names, in lower case, are names of SciPy's ufuncs. SciPy is imported when one is needed.
+#: Scalar ops whose names, in lower case, are names of SciPy's ufuncs. SciPy is imported when one of these ops is used.
 _SCIPY = (
     *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "GammaInc", "GammaIncC"),
     *("Jv", "J0", "J1", "Iv", "I0", "I1"),
@@ -73,13 +73,13 @@ def _in_float64(function: Callable[..., Any]) -> entries.Entry:
 
 
 def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
-    """Return SciPy's function for complex numbers, which have no C code, and otherwise the C code's series."""
+    """Return SciPy's function for complex numbers, because C code does not support them, else the C code's series."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> entries.Entry:
-    """Return an entry for a function; beyond a bound, the C code returns the function's limit instead."""
+    """Return an entry for a function whose C code returns the function's limit beyond a bound."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype = signature.out

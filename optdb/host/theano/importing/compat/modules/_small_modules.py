@@ -36,7 +36,7 @@ def _add(name: str, original: str | None, names: dict[str, Any] | None = None, s
 
 
 def find_module(name: str) -> ModuleSpec:
-    """Return where a module comes from, or raise ImportError, as ``imp.find_module`` did before Python 3.12."""
+    """Return the location of a module, or raise ImportError, as ``imp.find_module`` did before Python 3.12."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise ImportError(f"No module named {name!r}", name=name)

@@ -43,7 +43,7 @@ def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) ->
 
 
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
-    """Convert a value to an array; do not copy an array."""
+    """Convert a value to an array; a value that is an array is copied only if necessary."""
     return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, to_dtype(dtype))
 
 
@@ -73,7 +73,7 @@ _OF_ABSTRACT: dict[type, type] = {
 
 
 def to_dtype(dtype: Any) -> Any:
-    """Return a dtype argument for NumPy; for an object with a dtype, such as a Theano variable, its dtype."""
+    """Convert a dtype argument for NumPy; an object with a dtype, such as a Theano variable, becomes its dtype."""
     if isinstance(dtype, type):
         return _OF_ABSTRACT.get(dtype, dtype)
     if dtype is None or isinstance(dtype, str | numpy.dtype):
@@ -83,7 +83,7 @@ def to_dtype(dtype: Any) -> Any:
 
 
 def _of_iterable(stack: Any) -> Any:
-    """Make a function that takes a sequence of arrays accept any iterable of arrays."""
+    """Wrap a function of a sequence of arrays, so that it accepts any iterable of arrays."""
 
     @functools.wraps(stack)
     def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:

@@ -4,7 +4,7 @@
 
 import numpy
 
-# Do not look in NumPy, which would import all of numpy.testing.
+# Searching NumPy for this module would import all of numpy.testing, so check NumPy's version instead.
 if numpy.lib.NumpyVersion(numpy.__version__) >= "1.25.0":
     raise ModuleNotFoundError("No module named 'numpy.testing.nosetester'", name="numpy.testing.nosetester")
 

@@ -31,7 +31,7 @@ def slow(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setastest(is_test: bool = True) -> Any:
-    """Return a decorator that marks a function as a test, or as not being one."""
+    """Return a decorator that marks a function as a test or as not a test."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         test.__test__ = is_test  # type: ignore[attr-defined]  # functions have attributes
@@ -50,7 +50,7 @@ class Tester:
         pass
 
     def test(self, *args: object, **options: object) -> NoReturn:
-        """Raise an error that names pytest."""
+        """Raise an error that says how to run tests with pytest."""
         raise NotImplementedError("NumPy no longer has a test runner. The cure: python -m pytest --pyargs PACKAGE")
 
     bench = test
