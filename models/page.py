@@ -24,10 +24,10 @@ for some of the calls.
 speed relative to Theano's C code. `--json FILE --resume` continues a stopped run. [Libraries](libraries.md) describes
 which removed features of Python and NumPy the libraries need.
 
-The columns `engine`, `opencl` and `simulator` show the largest difference from stock's values, relative to the largest
-number in the array. The differences cover all outputs and, after the last call, all shared variables. A difference is
-marked *chaotic* if changing the initial values by a few units in the last place changes stock's own values by at least
-as much.
+The columns `engine`, `opencl` and `simulator` show the largest difference from stock Theano's values, relative to the
+largest number in the array. The differences cover all outputs and, after the last call, all shared variables. A
+difference is marked *chaotic* if changing the initial values by a few units in the last place changes stock Theano's
+own values by at least as much.
 """
 
 
@@ -89,5 +89,5 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
 def _faults(reports: Sequence[Report]) -> Iterator[str]:
     faults = [f"- {report.model}: {fault.splitlines()[0]}" for report in reports for fault in report.faults()]
     yield "## Faults\n"
-    yield from faults or ["None: no values differ, and no graph has more nodes than stock's."]
+    yield from faults or ["None: no values differ, and no graph has more nodes than with stock Theano."]
     yield ""

@@ -91,9 +91,8 @@ class RepeatedLoops:
         self._placed = {n: offsets[buffer] for n, buffer in enumerate(self.buffers) if buffer in offsets}
 
     def __str__(self) -> str:
-        return "; ".join(
-            str(part[0]) if isinstance(part, tuple) else f"{part.steps} steps of: {part}" for part in self._parts
-        )
+        parts = "; ".join(str(part[0]) if isinstance(part, tuple) else str(part) for part in self._parts)
+        return parts if self.steps == 1 else f"{self.steps} steps of a loop in one kernel, each: {parts}"
 
     @property
     def buffers(self) -> list[Buffer]:

@@ -187,8 +187,7 @@ class CompiledLoops(CompiledStep):
         self.buffers = list(dict.fromkeys([*(x for x in loops.buffers if x not in own), *self.written]))
 
     def __str__(self) -> str:
-        steps = self._loops.steps
-        return f"{steps} steps of a loop in one kernel, each: {self._loops}" if steps > 1 else str(self._loops)
+        return str(self._loops)
 
     def run(self, memory: FunctionMemory) -> None:
         inner = memory.within(self.buffers)

@@ -25,6 +25,7 @@ from optdb.device.expressions import (
     transposed,
     view,
 )
+from optdb.device.functions import steps
 from optdb.device.functions.function import TracedFunction
 from optdb.device.plans import PlanOptions
 from optdb.device.tensors import (
@@ -104,7 +105,8 @@ def test_folds_over_short_and_long_axes_share_a_pass(context, n):
     weighed = (share * x).sum(0)
     compare(results, [log.sum(), weighed, share, log, x.max(), np.concatenate([weighed, [log.sum()], y])])
     if context.profile.device_kind == "cpu" and n == 1000:
-        assert len(plan.device_work) == 2
+        (work,) = plan.device_work
+        assert work.count("a loop over") == 2
 
 
 def test_a_linear_model_reads_its_matrix_once(context):
@@ -318,13 +320,19 @@ def test_the_host_computes_within_a_function():
         compare(function([np.asarray(x)]), [unique.sum(), np.exp(unique), np.exp(x)])
 
 
-lengths = st.integers(0, 20)
+def in_caller(context):
+    """Let a context of PoCL take its device for one that runs commands in the calling thread."""
+    if context.profile.short_name == "pocl":
+        context.profile = replace(context.profile, driver=replace(context.profile.driver, device="basic"))
+        assert context.profile.runs_in_caller
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_random_expressions(data):
     context = Context("opencl")
+    if data.draw(st.booleans()):
+        in_caller(context)
     ndim = data.draw(st.integers(0, 3))
     shape = tuple(data.draw(st.sampled_from([1, 2, 5, 17, 40, 0])) for _ in range(ndim))
     arrays = []
@@ -378,15 +386,74 @@ def chained_by_numpy(x):
     return sums
 
 
+@pytest.mark.parametrize("caller", [False, True])
+def test_loops_of_one_item_become_one_kernel(caller):
+    """A function's kernels are one kernel on a CPU if each has one item; results and larger loops are as before."""
+    context = new_context()
+    if not context.profile.runs_items_serially:
+        pytest.skip("a GPU's kernels have many items")
+    if caller:
+        in_caller(context)
+    function = TracedFunction(context, chained, [False])
+    for size in (7, 40, 7, 100_000, 40):
+        x = np.random.default_rng(size).normal(size=size) / size
+        for _ in range(3):
+            compare(function([x]), chained_by_numpy(x))
+    found = {shape: call.device_steps for (shape,), call in function.traced_calls}
+    assert len(found[7,]) == len(found[40,]) == 1
+    assert len(found[100_000,]) > CHAINED
+
+
+@pytest.mark.parametrize("caller", [False, True])
+def test_other_steps_read_what_a_sequence_of_loops_writes(caller):
+    context = new_context()
+    if caller:
+        in_caller(context)
+    large = np.linspace(0, 1, 5000)
+
+    def trace(tracer):
+        x, y = tracer.arguments
+        scaled = applied("Mul", F, x, transposed(folded("Add", applied("Exp", F, x), [0], F), [None]))
+        sums = Scanned("Add", scaled, 0)
+        products = MatrixVector(y, sums)
+        total = folded("Add", applied("Add", F, products, Constant(large[:3])), [0], F)
+        return [total, folded("Maximum", applied("Mul", F, Constant(large), transposed(total, [None])), [0], F)]
+
+    function = TracedFunction(context, trace, [False, False])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=40), rng.normal(size=(3, 40))
+        total = (y @ np.cumsum(x * np.exp(x).sum()) + large[:3]).sum()
+        compare(function([x, y]), [total, (large * total).max()])
+
+
+def test_a_sequence_with_too_many_arrays_becomes_several_kernels(monkeypatch):
+    monkeypatch.setattr(steps, "MOST_BUFFERS", 6)
+    context = new_context()
+    function = TracedFunction(context, chained, [False])
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=7)
+        compare(function([x]), chained_by_numpy(x))
+    ((_, call),) = function.traced_calls
+    assert 1 < len(call.device_steps) <= CHAINED
+
+
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
     # A GPU merges launches into persistent launches; unless the option is "always", it does so only after some time.
     persist = "auto" if context.profile.runs_items_serially else merge
-    function = TracedFunction(context, chained, [False], PlanOptions(merge, persist))
+    on_cpu = context.profile.runs_items_serially
+
+    def trace(tracer):
+        # On a CPU, only an operation between two loops makes them two launches.
+        (x,) = tracer.arguments
+        return [*chained(tracer), folded("Add", Scanned("Add", x, 0), [0], F)] if on_cpu else chained(tracer)
+
+    function = TracedFunction(context, trace, [False], PlanOptions(merge, persist))
     for seed in range(12):
-        x = np.random.default_rng(seed).normal(size=7)
-        compare(function([x]), chained_by_numpy(x))
+        x = np.random.default_rng(seed).normal(size=40)
+        compare(function([x]), [*chained_by_numpy(x), np.cumsum(x).sum()][: None if on_cpu else CHAINED])
     ((_, call),) = function.traced_calls
     (plan,) = call.plans
     assert (plan.enqueued < plan.commands) == (merge == "always")
