@@ -78,7 +78,10 @@ class Pairs:
             shown = ", ".join(f"`{value}` {self.counts[f'{name}={value}']:,}" for value in values)
             lines.append(f"| {number[name]} | `{name}` | {shown} |")
         of_one = functools.partial(_values, switches)
-        title = "For each pair of one function's switches, the number of examples with the rarest pair of values:"
+        title = (
+            "The table shows, for every two switches of one function, how many examples have the rarest combination of "
+            "the two switches' values:"
+        )
         lines += ["", title, "", *self._matrix(list(switches)[1:], list(switches)[:-1], number, of_one)]
         title = "The same numbers for a switch of one function (row) and a switch of the other function (column):"
         lines += ["", title, "", *self._matrix(list(_OWN), list(_OWN), number, lambda a, b: _across(b, a))]

@@ -26,8 +26,8 @@ which removed features of Python and NumPy the libraries need.
 
 The columns `engine`, `opencl` and `simulator` show the largest difference from stock Theano's values, relative to the
 largest number in the array. The differences cover all outputs and, after the last call, all shared variables. A
-difference is marked *chaotic* if changing the initial values by a few units in the last place changes stock Theano's
-own values by at least as much.
+difference is marked *chaotic* if a change of the initial values by a few units in the last place changes stock Theano's
+own values by at least that difference.
 """
 
 

@@ -77,7 +77,7 @@ __all__ = [
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 
-#: For names that were proposed for Theano: optdb's names for the same objects.
+#: Maps names that were proposed for Theano to optdb's names for the same objects.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",
@@ -113,5 +113,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# This comes last, because it may import optdb's modules.
+# This call comes last, because it may import optdb's modules.
 composition.start()

@@ -43,7 +43,7 @@ class _Promotion:
     """Moves young objects to the oldest generation.
 
     Python counts the objects that its own collections promote, and runs a full collection when their number reaches a
-    threshold. It does not count the objects that are promoted here, so this class counts them.
+    threshold. Python does not count the objects that this class promotes, so this class counts them.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Promotion:
     def promote(self) -> None:
         """Promote all young objects, unless some objects are frozen, which promotion would thaw.
 
-        A full collection runs when half of all objects have been promoted here since the last full collection. Very
+        A full collection runs when this class has promoted half of all objects since the last full collection. Very
         large graphs are left to Python's own collections, which traverse such a graph once.
         """
         self.is_due = False
@@ -73,8 +73,8 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Counting a million objects takes 10 ms, so do not count again until half as many objects as there are now
-            # have been promoted.
+            # Counting a million objects takes 10 ms, so do not count again until the number of promoted objects exceeds
+            # half the current number of objects.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()

@@ -186,7 +186,8 @@ def trace_value(text: str) -> bool | str:
 def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
     """Return the topics that a value of the flag optdb.trace selects, with patterns for the names to trace.
 
-    A topic without patterns is traced as a whole. Raise ValueError if a topic does not exist, or takes no names.
+    A topic without patterns is traced as a whole. Raise ValueError if a topic does not exist, or if names are given for
+    a topic that takes no names.
     """
     if isinstance(value, bool):
         return dict.fromkeys(_USUAL_TOPICS, ()) if value else {}

@@ -17,7 +17,7 @@ __all__ = ["HtmlTables", "ReportTables", "html_of"]
 
 
 class HtmlTables:
-    """Base of classes whose method `render` or ``__rich__`` returns tables, which `rich` prints."""
+    """Base class for objects whose method `render` or ``__rich__`` returns tables for `rich` to print."""
 
     if TYPE_CHECKING:
 
@@ -28,12 +28,12 @@ class HtmlTables:
         return self.render()
 
     def _repr_html_(self) -> str:
-        """Return the tables as HTML, which Jupyter shows."""
+        """Return the tables as HTML for Jupyter."""
         return html_of(self.__rich__())
 
 
 class ReportTables(HtmlTables):
-    """Base of reports, which an interactive session shows as printed text."""
+    """Base class for reports; an interactive session shows them as printed text."""
 
     def __repr__(self) -> str:
         return str(self).rstrip() or f"<{type(self).__name__} without rows>"

@@ -1,4 +1,4 @@
-"""Prints the events that the flag optdb.trace selects as lines on standard error, and times compilers.
+"""Prints the events that the flag optdb.trace selects, one per line on standard error, and times compilers.
 
 Each part of optdb calls `wants` before it builds a line. Where even calling `wants` would be too slow, such as in a
 kernel launch, a function registered with `when_changed` installs the printing code.
@@ -89,7 +89,7 @@ def compiler_runs() -> Iterator[list[CompilerRun]]:
 def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
     """Time the compiler that runs in the `with` block. Print and collect the result even if the block raises.
 
-    `purpose` returns what is compiled. It is called only if the result is traced or collected.
+    `purpose` returns what is compiled. `purpose` is called only if the result is traced or collected.
     """
     begin = time.perf_counter()
     try:

@@ -1,8 +1,8 @@
-"""Construction of ops through the store.
+"""Constructs ops, and reuses equal ops from the store.
 
-The constructor makes a new op; if the store has an equal op, that op is returned. The most frequently constructed
-classes only store their arguments. If the arguments are plain values, they form the key (`_call_key`), and no op is
-built.
+The constructor makes a new op; if the store has an equal op, that op is returned. The constructors of the most
+frequently constructed classes only store their arguments. If the arguments are plain values, they form the key
+(`_call_key`), and no op is built.
 """
 
 from __future__ import annotations

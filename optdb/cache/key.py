@@ -1,7 +1,7 @@
 """The key of an op: a hashable value made of its class and its defining values.
 
 If an op's definition contains a shared op, the key contains that op's identity. The key of an inner graph refers to
-nodes by their numbers in topological order, so it is equal for graphs of the same structure.
+nodes by their numbers in topological order, so graphs of the same structure have equal keys.
 """
 
 from __future__ import annotations

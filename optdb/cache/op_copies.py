@@ -56,8 +56,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # If the op is not shared or defines its own reduction, its pickle contains no op to share, and a call to `copy`
-    # would recurse forever.
+    # If the op is not shared or defines its own ``__reduce__``, its pickle contains no op to share, and a call to
+    # `copy` would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

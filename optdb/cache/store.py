@@ -65,7 +65,8 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: Maps a class and the values of its props to one op, to find the attributes in which later ops differ.
+        #: Maps a class and the values of its props to one op, to find the attributes in which later ops differ from
+        #: this op.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
         # These are attributes, not module globals, because ops are also collected while the interpreter tears down

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def report(profiles: bool = False) -> int:
-    """Try all devices; print a table and optionally their profiles. Return the exit status: 0 if a device works."""
+    """Try all devices; print a table and, optionally, the devices' profiles.
+
+    Return the exit status: 0 if a device works.
+    """
     from optdb.runtime.errors import DeviceError
 
     try:

@@ -151,7 +151,7 @@ def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
-    # If there are too many nodes, neighbours share a bar, which shows their maximum.
+    # If there are too many nodes, neighbouring nodes share a bar, which shows their maximum.
     group = -(-len(steps) // MAX_MEMORY_BARS) or 1
     bars = [max(enumerate(steps[i : i + group], i), key=lambda item: item[1][1]) for i in range(0, len(steps), group)]
     return {

@@ -1,8 +1,8 @@
 """Runs an unmodified script or module as python itself would.
 
 The script's exceptions propagate to the interpreter. The printed traceback omits the frames above the script. For a
-mistake in a flag or in a device's name (`USER_ERRORS`), it shows only the script's own frames, because the message
-names the fix.
+mistake in a flag or in a device's name (`USER_ERRORS`), the traceback shows only the script's own frames, because the
+message contains the fix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text for terminals: prose is wrapped between words but not within code; lines for copying are not wrapped.
+"""Text for terminals: prose is wrapped between words but not within code; lines to be copied are not wrapped.
 
 A line that begins with `VERBATIM` is a command or a path. Any other line is prose.
 """

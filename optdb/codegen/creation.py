@@ -100,7 +100,7 @@ class InOrder(Copying):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
-        # Do not reuse the previous output: it may be an earlier input.
+        # Do not reuse the previous output, which may be the input of an earlier call.
         outputs[0][0] = x if is_contiguous(x, self.leading) else copied(x, self._copying, kernels, self.context)
 
 
@@ -132,7 +132,7 @@ class Eye(Operation):
 class AroundDiagonal(Copying):
     """An array of zeros with the input's last axis on the diagonal of two new axes."""
 
-    #: Offset of the diagonal to the right of the main one.
+    #: Offset of the diagonal to the right of the main diagonal.
     offset: int = 0
     #: Positions of the new axes in the output.
     axis1: int = 0
@@ -181,7 +181,7 @@ class FillDiagonal(Operation):
         self._filling.launch(kernels, self.context, (count,), [view(value, (1,), (item,)), along])
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
-        """Return the index of the first element, the step to the next one, and the number of elements."""
+        """Return the index of the diagonal's first element, the step between its elements, and their number."""
         if len(shape) == 2:
             return 0, shape[1] + 1, smallest(*shape)
         if any(length != shape[0] for length in shape):

@@ -171,7 +171,7 @@ class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
     The inputs are the gradient with respect to the entropies (one number, or one for each row), the softmax, and the
-    host's classes.
+    classes on the host.
     """
 
     dtype: str
@@ -212,7 +212,7 @@ class CrossEntropy(Operation):
 
 @dataclass(eq=False)
 class CrossEntropyGradient(Operation):
-    """The gradient of a distribution's cross entropy, which is zero except at each row's class.
+    """The gradient of a distribution's cross entropy; it is zero except at each row's class.
 
     The inputs are the gradient with respect to the entropies, the distribution, and the classes (a host array).
     """

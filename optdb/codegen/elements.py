@@ -42,7 +42,7 @@ class ElementKernels:
     def copying(
         cls, dtype: str, ndim: int, name: str = "copy", single: bool = False, context: Context | None = None
     ) -> ElementKernels:
-        """Return kernels that copy arrays of any dtype bitwise; given a context, they may be faster on its device."""
+        """Return kernels that copy arrays of any dtype bitwise; with a context, kernels for its kind of device."""
         size = np.dtype(dtype).itemsize
         raw = RAW[size]
         arrays = (Operand("i0", raw, raw, single=single, size=size),), (Operand("o0", raw, raw, size=size),)
@@ -134,7 +134,7 @@ def _kernels(code: ElementCode) -> list[Kernel]:
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
-    """Return an upper bound on the distance between any element and the first one."""
+    """Return an upper bound on the distance between any element and the first element."""
     walked_lengths = lengths[len(lengths) - len(steps) :]
     return sum(length * abs(step) for length, step in zip(walked_lengths, steps, strict=True))
 
@@ -153,7 +153,7 @@ def _longest_last(
 
 
 def in_quads(context: Context | None) -> DeviceKind | None:
-    """Return 'gpu' if the context's device is a GPU, which accesses four neighbours at once; else None."""
+    """Return 'gpu' if the context's device is a GPU, on which kernels access four elements at once; else None."""
     return "gpu" if context is not None and context.profile.device_kind == "gpu" else None
 
 

@@ -71,7 +71,7 @@ class Operand:
     def read_quad(self, index: str, condition: str, other: str = "") -> str:
         """Return statements that read four neighbours, starting at `index`.
 
-        If `condition` does not hold, they read element ``l`` at `other` instead, or all at `index` if `other` is empty.
+        If `condition` is false, each element ``l`` is read at `other`, or at `index` if `other` is empty.
         """
         return f"""{self.declare_quad()}
 if ({condition})

@@ -173,7 +173,7 @@ class PlacedElementwise(Operation):
         if self._has_gaps(lengths[self.axis]):
             fill_zeros(target)
         slabs = [subtensor(target, [slice(None)] * self.axis + [slice(*bounds)]) for bounds in self.places]
-        # A result with another shape is broadcast to its slice.
+        # A result whose shape differs from the shape of its slice is broadcast to the slice.
         results = [slab if slab.shape == shape else empty(self.context, shape, dtypes[0]) for slab in slabs]
         others = zip(outputs[1:], dtypes[len(slabs) :], strict=True)
         stored = [output_array(storage, self.context, shape, dtype) for storage, dtype in others]

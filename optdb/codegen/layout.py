@@ -33,7 +33,7 @@ def collapse(
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return the shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
 
-    Drop dimensions of length 1, and merge neighbours that are contiguous in every array; no length is 0.
+    Drop dimensions of length 1, and merge neighbours that are contiguous in every array; lengths must not be 0.
     """
     lengths: list[int] = []
     steps: list[tuple[int, ...]] = []

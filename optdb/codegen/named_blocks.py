@@ -1,6 +1,6 @@
 """Products with blocks of a matrix that are selected by indexes, which the host checks.
 
-If a block is selected several times, the same work items add to it, in index order.
+If a block is selected several times, a single set of work items makes all additions to it, in index order.
 """
 
 from __future__ import annotations

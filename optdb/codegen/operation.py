@@ -102,7 +102,7 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an uninitialized C-contiguous array for an output: the previous one if it fits, else a new one."""
+    """Return an uninitialized C-contiguous array for an output: the array in `storage` if it fits, else a new one."""
     shape = tuple(map(as_int, shape))
     previous = storage[0]
     if (

@@ -18,7 +18,7 @@ from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtens
 from optdb.runtime.arrays import Array, DeviceArray, c_strides, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-#: Minimum number of joined arrays for which an array is copied with a buffer copy if source and destination are
+#: With at least this many joined arrays, an array is copied with a buffer copy if source and destination are
 #: C-contiguous.
 MANY = 8
 
@@ -133,7 +133,7 @@ class Pad(Copying):
         if x.shape == shape and all(map(_is_whole, index, shape)):
             outputs[0][0] = x
             return
-        # Do not reuse the previous output: it may be an earlier input.
+        # Do not reuse the previous output, which may be the input of an earlier call.
         out = outputs[0][0] = empty(self.context, shape, x.dtype)
         part = subtensor(out, index)
         x = broadcast_view(x, part.shape, self)

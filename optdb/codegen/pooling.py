@@ -1,10 +1,10 @@
 """Pooling over the windows of an array, the gradients of pooling, and the extraction of image patches.
 
 The inputs of pooling are arrays of one dtype, then three host vectors with one number per pooled axis (the last axes):
-sizes, strides and padding. A window covers `size` elements, starting at ``index * step - pad``. These elements are
-processed in C order, as in the host's C code, so that sums are bitwise equal. The largest element of a window is the
-first element that no later element exceeds. Gradients are added in window order. A CPU work item fills rows; on other
-devices, each item fills one element.
+sizes, strides and padding. A window covers `size` elements, starting at ``index * step - pad``. The elements of a
+window are processed in C order, as in the host's C code, so that sums are bitwise equal. The largest element of a
+window is the first element that no later element exceeds. Gradients are added in window order. A CPU work item fills
+rows; on other devices, each item fills one element.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes one element of the last array per window of the other arrays.
 
-    The code `start` runs first for each window, `each` for each of its elements, and `finish` last. ``q`` is the index
-    of an element, ``first`` that of the first element, and ``o`` that of the window.
+    The code `start` runs first for each window, `each` runs for every element of the window, and `finish` runs last.
+    ``q`` is the index of an element, ``first`` is the index of the window's first element, and ``o`` is the index of
+    the window.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -263,7 +264,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the window counts if an array has one element per window; raise ValueError if shapes do not match."""
+        """Return window counts if an array has one element per window, else None; raise ValueError for bad shapes."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -302,8 +303,8 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # A window without elements has no maximum. Its mean is also undefined if the dtype is not a floating-point
-        # type.
+        # A window without elements has no maximum. The mean of such a window is also undefined if the dtype is not a
+        # floating-point type.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)
@@ -323,7 +324,7 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """For each window, the sum of the third array's elements where the first array equals the second array (maxima)."""
+    """For each window, the sum of the third array where the first array equals the maximum in the second array."""
 
     def _kernel(self) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"

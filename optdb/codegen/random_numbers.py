@@ -1,4 +1,4 @@
-"""Random numbers: Theano's MRG31k3p and draws from distributions, and NumPy's PCG64, bitwise equal to the host's.
+"""Random numbers, bitwise equal to the host's: Theano's MRG31k3p with draws from distributions, and NumPy's PCG64.
 
 The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream; sample i is the next number of
 stream ``i % n_streams``. Several steps of PCG64 are equivalent to one step with other factors (`jump`), so each work
@@ -233,7 +233,8 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
 )
 
 #: Maps the dtype, and whether the interval is open, to a number's expression. NumPy's numbers are multiples of 2^-53 in
-#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples of 2^-53 or 2^-24.
+#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples of 2^-53 for float64, and of 2^-24 for
+#: float32.
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",
@@ -244,7 +245,7 @@ _NUMBERS = {
 
 @functools.lru_cache(maxsize=1024)
 def jump(steps: int) -> tuple[int, int]:
-    """Return the factors that multiply the state and the increment in one step that replaces a number of steps."""
+    """Return the factors for the state and for the increment in the one step that replaces `steps` steps."""
     powers = pow(FACTOR, steps, (FACTOR - 1) * _MODULUS)
     return powers % _MODULUS, (powers - 1) // (FACTOR - 1) % _MODULUS
 

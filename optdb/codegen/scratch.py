@@ -1,8 +1,8 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
 Operations whose launches are enqueued immediately share the scratch memory of their context, which is safe because the
-queue runs them in order. If a thread's commands go to a listener, each operation gets its own memory, since other
-commands may run in between.
+queue runs them in order. If a thread's commands are passed to a listener instead of the queue, each operation gets its
+own memory, since other commands may later run between the operation's commands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.sizes import largest
 _ALIGNMENT = 256
 #: Maximum number of entries in a context's caches of tables and of lent arrays.
 _KEPT = 256
-#: The keys under which a context keeps the memory, the arrays that divide it, and tables.
+#: The keys under which a context keeps the scratch memory, the arrays within this memory, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
 #: Held until all launches that use shared memory are in the queue, so that other threads enqueue their launches later.
 _using_memory = threading.RLock()
@@ -34,7 +34,8 @@ _using_memory = threading.RLock()
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
     """Lend uninitialized one-dimensional arrays of these sizes to the launches in a `with` block.
 
-    They are new if this thread's commands go to a listener: buffer assignment then shares memory among commands.
+    If this thread's commands are passed to a listener, the arrays are new; buffer assignment then shares memory among
+    commands.
     """
     if listening() is not None:
         lengths = _lengths(dtype, sizes)

@@ -1,6 +1,6 @@
 """Searches: the largest elements along axes, with their indices, and bisection in a sorted vector.
 
-Values are compared in the dtype to which NumPy promotes both arrays; NaN is the largest value.
+Bisection compares values in the dtype to which NumPy promotes the values and the vector. NaN is the largest value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 class FindLargest(Operation):
     """The largest elements along given axes, and their flat indices within these axes, as int64.
 
-    The first of equal elements is found; the first NaN is the largest.
+    Of equal elements, the first is found; the first NaN counts as the largest element.
     """
 
     x: ArraySpec

@@ -75,8 +75,8 @@ class _Sorting(Operation):
     ) -> None:
         """Sort a nonempty C-contiguous array along its last axis.
 
-        The results are the sorted elements and, if kernels return them, each element's index in its row. With `keep`,
-        only the first `keep` elements of each row are defined.
+        The results are the sorted elements and, if the kernels return indices, each element's index in its row. With
+        `keep`, only the first `keep` elements of each row are defined.
         """
         profile, n = self.context.profile, x.shape[-1]
         rows = x.size // n
@@ -108,7 +108,7 @@ class _Sorting(Operation):
 
 @dataclass(eq=False)
 class SortAlongAxis(_Sorting):
-    """The elements of an array in ascending order along an axis, or their indices, as int64.
+    """The elements of an array in ascending order along an axis, or the int64 indices of these elements.
 
     The inputs are the array (of a real dtype) and the axis (a host integer).
     """

@@ -32,7 +32,7 @@ def functions(file: str) -> dict[str, str]:
 
 
 def body(function: str) -> str:
-    """Return a function's statements, to be inlined into other functions whose variables they use."""
+    """Return a function's statements, to inline into functions that declare the variables that the statements use."""
     return function[function.index("{") + 1 : function.rindex("}")]
 
 
@@ -80,8 +80,8 @@ def joined(lines: Iterable[str]) -> str:
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
     """Return statements that unravel an index, starting with the last axis, and add to offsets.
 
-    `lengths` is the name of the axes' lengths, without the axis number. Each variable in `offsets`, of type `step`, is
-    increased by the index along each axis times the named stride; `index` is overwritten.
+    `lengths` is the name of the axes' lengths in the code, without the axis number that follows it. Each variable in
+    `offsets`, of type `step`, is increased by the index along each axis times the named stride; `index` is overwritten.
     """
     lines = []
     for d in reversed(range(dims)):

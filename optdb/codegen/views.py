@@ -23,7 +23,7 @@ def padded(x: Array, ndim: int) -> DeviceArray:
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return the view that a basic index (integers and slices) selects; raise IndexError if it is out of bounds."""
+    """Return the view selected by a basic index (integers and slices); raise IndexError if it is out of bounds."""
     shape, strides, offset = [], [], 0
     padded = [*index, *[slice(None)] * (x.ndim - len(index))]
     for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):

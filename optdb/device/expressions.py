@@ -70,7 +70,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; simplify a view of a view, of one part of a join, or of only a replaced part."""
+    """Return a view; simplify views of views, of a single part of a join, and of the replaced part of a tensor."""
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
     while True:
@@ -115,7 +115,7 @@ def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tenso
             starts[x.axis] += length
     elif isinstance(x, Replaced):
         slices = x.slices
-        # Unrolled loops replace thousands of slices, so a view that reads none of these slices must not visit each
+        # Unrolled loops replace thousands of slices; if a view reads none of them, this function must not visit each
         # slice.
         if slices is not None and (bounds[slices.axis][1] < slices.low or bounds[slices.axis][0] > slices.high):
             return slices.base, starts

@@ -1,4 +1,4 @@
-"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row.
+"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step uses the next rows.
 
 Computations move out of a loop (`iterated`): one product before the loop replaces many small products that do not
 depend on a state. Additions in each step, as in gradients of weights, become one sum after the loop if no step reads
@@ -44,7 +44,7 @@ class Carried:
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: Initial values of consecutive rows, each with the index of the first row.
+    #: Initial values, each for consecutive rows, and with the index of the first of these rows.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
     #: Values that each step writes after it has read its rows, each with the row that the first step writes.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Iteration:
         self.invariants = list(dict.fromkeys(self._invariants(results)))
 
     def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the tensors to store before the loop, except views and constants, which a step's kernels handle."""
+        """Yield the tensors to store before the loop; omit views and constants, which a step's kernels handle."""
         waiting = [x for x in results if x not in self.varying]
         computed = self.varying - self.hoisted.keys()
         waiting += [x for tensor in computed for x in operands_of(tensor) if x not in self.varying]
@@ -217,7 +217,7 @@ def iterated(
 ) -> tuple[Iteration, list[Tensor]]:
     """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
 
-    With `repeats_in_kernels`, the device repeats small steps within one kernel. Additions then stay in the loop,
+    With `repeats_in_kernels`, the device repeats small steps within one kernel, and additions stay in the loop,
     because they cost almost nothing within a kernel.
     """
     loop = _hoist_products(steps, rows, carried)
@@ -326,7 +326,8 @@ class StepSums:
     rows: list[StepRow]
     carried: list[Carried]
     _sums: dict[Carried, _StepSum] = field(default_factory=dict)
-    #: Maps an operand of a sum to the array to which all steps write it, and to the row that the first step writes.
+    #: Maps an operand of a sum to the array in which all steps store the operand, and to the row that the first step
+    #: writes.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

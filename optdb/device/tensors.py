@@ -81,7 +81,7 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold over some axes of a tensor, which are removed; partial results have the accumulator's dtype."""
+    """A fold that removes some axes of a tensor; partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -200,7 +200,7 @@ class Replaced(Tensor):
 
     @functools.cached_property
     def slices(self) -> ReplacedSlices | None:
-        """The slices along an axis that this and earlier replacements cover; None if this one is not along one axis."""
+        """The slices along an axis that this and earlier replacements set; None if this slice is not along one axis."""
         axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
         if len(axes) != 1:
             return None
@@ -327,7 +327,7 @@ Replacements = MutableMapping[Tensor, Tensor]
 
 
 def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
-    """Return the replacement of a tensor: `Stored` if its elements are in memory, else the tensor to compute."""
+    """Return the replacement for a tensor: `Stored` if its elements are in memory, else the tensor to compute."""
     if isinstance(tensor, Stored):
         return tensor
     if tensor in replacements:

@@ -22,7 +22,7 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
     """Return the axis along which each argument is split: by default axis 0, or None for scalars.
 
     `axes` maps an argument's variable or name to an axis, or to None to send the whole argument to all workers. Raise
-    KeyError for an unknown argument, and ValueError for a missing axis or if no argument is split.
+    KeyError for an unknown argument, and ValueError if an axis is missing or no argument is split.
     """
     given = dict(axes or {})
     chosen: dict[Variable, int] = {}

@@ -1,7 +1,7 @@
 """Attempts to prepare a step on the workers of a dask cluster (`StepAttempts`).
 
-The client sends each worker its part of the batch. Meanwhile a dask task runs on each worker, so that dask counts the
-worker as busy.
+The client sends each worker its part of the batch. While a step is prepared, a dask task runs on each worker, so that
+dask counts the worker as busy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StepFault(Exception):
 
     def __init__(self, lost: dict[str, str]) -> None:
         super().__init__("; ".join(f"{address}: {reason}" for address, reason in lost.items()))
-        #: Maps the addresses of lost workers to reasons.
+        #: Maps the addresses of lost workers to the reasons for their loss.
         self.lost = lost
 
 
@@ -43,7 +43,8 @@ class StepAttempts:
         self._numbers = itertools.count(1)
         #: Maps a worker's address to the number and future of its latest task.
         self._tasks: dict[str, tuple[int, Any]] = {}
-        #: Maps a worker's address to the time at which its task began to wait for a step; removed when the task ends.
+        #: Maps a worker's address to the time at which its task began to wait for a step; the entry is removed when the
+        #: task ends.
         self._waiting_since: dict[str, float] = {}
         #: Futures of tasks that are about to end: dask cancels a task when the last reference to its future is dropped.
         self._ending: list[Any] = []
@@ -68,8 +69,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: Maps the address of each worker that did not answer another worker to a deadline and to the other worker's
-        #: message.
+        #: The workers that, according to a report from another worker, do not answer: maps their addresses to a
+        #: deadline and to the report's message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -149,7 +150,8 @@ class StepAttempts:
         self._ending = [future for future in self._ending if not future.done()]
         for member in members:
             since = self._waiting_since.pop(member.address, None)
-            # Reuse a task only well before its deadline, because the task must not end before the part arrives.
+            # Reuse a task only well before its deadline, because the task must not end before the worker's part of the
+            # batch arrives.
             if since is not None and time.monotonic() - since < IDLE_S / 2:
                 continue
             if member.address in self._tasks:
@@ -198,7 +200,7 @@ class StepAttempts:
         self._tasks.pop(member.address, None)
 
     def await_tasks(self) -> None:
-        """Wait for the tasks that workers were asked to end."""
+        """Wait until the tasks that workers were asked to end have ended."""
         end = time.monotonic() + GRACE_S
         for future in [future for _, future in self._tasks.values()] + self._ending:
             with suppress(TimeoutError, CancelledError):

@@ -137,7 +137,7 @@ class Membership:
         return ClusterWorker(address, name, host, device)
 
     def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
-        """Return the first device on a worker's host that no other worker uses."""
+        """Return the first device on a worker's host that is not used by any of the host's other workers."""
         neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
         if self._devices is not None:
             devices = list(self._devices)

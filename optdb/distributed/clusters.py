@@ -152,7 +152,7 @@ class ClusterGroup:
             raise WorkerRefused(refused[0])
 
     async def _give_state(self, member: ClusterWorker) -> None:
-        """Send the current state to a worker: from a member if possible, else from the client."""
+        """Send the current state to a new worker: from another worker if possible, else from the client."""
         for donor in list(self._members):
             answer = await self._calls.rpc(member.address).optdb_adopt(
                 session=self._session, donor=donor.address, committed=self._steps

@@ -81,7 +81,7 @@ class DataParallel:
     NoGradients
         If no exact step can be derived; the message names the variable.
     WorkerRefused
-        If a worker's software or device differs from that of the others; the message says how.
+        If a worker's software or device differs from the other workers'; the message says how.
     OSError
         If the folder `checkpoint` is not writable.
 
@@ -414,7 +414,7 @@ class StepFuture:
         self._results: Any = None
 
     def done(self) -> bool:
-        """Return whether workers have computed the step.
+        """Return whether all workers have finished computing the step.
 
         Returns
         -------

@@ -309,7 +309,7 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # Until every worker gets here, others may still read this worker's vectors and write its sums.
+        # Until every worker gets here, other workers may still read this worker's vectors and write its sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Vectors that contain a worker's summands and their sums, one vector for each dtype (`Summands`)."""
+"""Vectors for a worker's summands and for the sums over workers, one for each dtype (`Summands`)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Prepared:
 
 
 class Replica:
-    """A copy of the state on one device; see `replica_of` for the parameters."""
+    """A worker's copy of the training state, on one device; see `replica_of` for the parameters."""
 
     def __init__(self, training: Any, simulator: SimulatorOCL) -> None:
         self._training = training
@@ -96,8 +96,8 @@ class Replica:
     def stage(self, part: Part) -> Part:
         """Start copying a part to the device, which may still run an earlier step; return the part for `prepare`.
 
-        Any thread may call this method. After it returns, the caller may modify the arguments that the returned part
-        replaces.
+        Any thread may call this method. After it returns, the caller may modify those arguments that the returned part
+        has replaced with copies.
         """
         return part
 
@@ -115,8 +115,8 @@ class Replica:
         """Launch a step on the device, which may still run the previous step.
 
         `before` ends the previous step, using `ending` if given. `before` receives a list of the new step's first
-        commands, which is empty without `ending`. It returns whether it has enqueued the commands. If `before` raises,
-        the step is not launched.
+        commands, which is empty without `ending`. `before` returns whether it has enqueued these commands. If `before`
+        raises, the step is not launched.
         """
 
         def begin(first: CommandList) -> bool:
@@ -205,7 +205,7 @@ class Ending:
     taken: list[Any]
     #: Holds the results that are equal on all workers until they have been copied to the host.
     pending: Results | None
-    #: Maps the names of points in the script to the times at which it reaches them.
+    #: Maps the names of points in the script to the times at which the script reaches these points.
     times: dict[str, Any]
     #: Whether the script has enqueued the first commands of the next step.
     leads: bool = False

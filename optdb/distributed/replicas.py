@@ -87,7 +87,7 @@ class SynchronousReplica(Replica):
             return
         begin(CommandList())
         self._lent, self._own = None, []
-        self._summands.close()  # an aborted attempt may have left the summands open
+        self._summands.close()  # an aborted attempt may not have released the summands
         if part.rows:
             self._compute(part, exchange)
 
@@ -161,7 +161,7 @@ class SynchronousReplica(Replica):
         return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step; if enqueuing requires no Python, enqueue the next step's `first` commands."""
+        """Finish and commit a step; also enqueue the next step's `first` commands, unless they require Python."""
         script, times, start = ending.script, ending.times, time.perf_counter()
         if not first.needs_python:
             script.enqueue(first)
@@ -208,7 +208,8 @@ class SynchronousReplica(Replica):
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
         """Wait for the remaining lent pieces, and let the device add up all pieces.
 
-        Return the times at which the device had computed the gradients and had received the commands.
+        Return the time at which the device had computed the gradients, and the time at which it had received the
+        commands.
         """
         calls.wait(lent.own.events)
         computed = calls.note_time()
@@ -219,7 +220,7 @@ class SynchronousReplica(Replica):
         return computed, calls.note_time()
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
-        """Receive the sums from a worker with a part of the batch."""
+        """Receive the sums from a worker that has a part of the batch."""
         # The device may still read the sums of the previous step.
         finish(self._simulator)
         description, *arrays = arrays
@@ -281,7 +282,7 @@ class LocalReplica(Replica):
         return self._own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
-        """Replace next values with their mean over all workers, weighted by the lengths of the parts."""
+        """Replace next values with their mean over all workers, weighted by the lengths of the workers' parts."""
         chosen = [self._training.following[self._training.shared[i]] for i in self._training.averaged]
         if part.rows:
             share = part.rows / part.length

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, each with its own device (`ThreadGroup`), without dask."""
+"""Workers without dask: threads of this process, each with its own device (`ThreadGroup`)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class ThreadGroup:
         #: The names of the workers, as used in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all devices lend their summands or none do. Vectors in the host's memory are added up on the host.
+        # Either all workers lend their summands to each other's devices, or none do. Vectors in the host's memory are
+        # added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -74,7 +75,7 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: Maps each rank to the error raised by launching the next step early, or to whether that step was launched.
+        #: Maps each rank to whether the next step was launched early, or to the error that the early launch raised.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
@@ -102,9 +103,9 @@ class ThreadGroup:
     def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> PendingStep:
         """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
-        `divide` takes the number of workers and returns their parts. With `keep`, the caller may change the parts once
-        this method returns; without it, only once the step has ended. Raise `WorkerFailed` if an earlier step failed
-        and the caller has not received its error.
+        `divide` takes the number of workers and returns a part of the arguments for each worker. With `keep`, the
+        caller may change the parts once this method returns; without it, only once the step has ended. Raise
+        `WorkerFailed` if an earlier step failed and the caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -116,7 +117,7 @@ class ThreadGroup:
         try:
             return without_sigint(self._begin, divide, keep)
         except BaseException:
-            if len(self._pending) > count:  # the caller does not receive the step
+            if len(self._pending) > count:  # the step was begun, but the caller will not receive it
                 self._give_up()
             raise
 
@@ -140,8 +141,8 @@ class ThreadGroup:
     def _run(self, step: PendingStep, rank: int) -> None:
         """Run a worker's part of a step in the worker's thread.
 
-        Launch the next step early if it is known and all devices lend their summands, so that its commands directly
-        follow the update.
+        If the next step has already begun and all workers lend their summands, launch the next step early, so that its
+        commands directly follow this step's update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -165,7 +166,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device; finish the previous step first if it is `unfinished`."""
+        """Launch a worker's part of a step on its device; first finish the previous step, `unfinished`, if given."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -199,7 +200,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return a script that ends the step, or None; if this raises an error, this step and the next step fail."""
+        """Return a script that ends the step, or None; if this method raises an error, this step and the next fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -286,7 +287,7 @@ class ThreadGroup:
         step.previous = step.following = None
 
     def _note_error(self, step: PendingStep) -> None:
-        """Record whether an ended step has failed, and on which worker."""
+        """Record whether a finished step failed, and on which worker."""
         errors = [outcome if isinstance(outcome, BaseException) else None for outcome in step.outcomes]
         failed = [rank for rank, error in enumerate(errors) if error is not None]
         if not failed:
@@ -309,7 +310,7 @@ class ThreadGroup:
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
-            # Wait for skipped later steps, so that the next step does not follow one of them.
+            # Wait for later steps, which were skipped, so that no new step follows a skipped step.
             self._end_all()
             raise step.error
         prepared = []

@@ -24,7 +24,7 @@ __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 #: whose device has finished could wait 5 ms for the GIL.
 SWITCH_INTERVAL_S = 1e-5
 #: The `prctl` option that sets a thread's timer slack on Linux, and the smallest slack in nanoseconds. By default, the
-#: timed waits for the GIL end up to 50 us late.
+#: timed waits for the GIL may take up to 50 us too long.
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 

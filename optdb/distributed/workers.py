@@ -124,7 +124,7 @@ class Session:
         self._turn = threading.Lock()
         #: The number of the last task that has ended; this and earlier tasks run no more steps.
         self.ended_task = 0
-        #: The number of committed steps in the client's last message; None after a task has handled it.
+        #: The number of committed steps in the client's last message; None once a task has handled this message.
         self._announced: int | None = None
         self._commit_error: Exception | None = None
         self._outboxes: dict[str, asyncio.Queue] = {}
@@ -145,7 +145,7 @@ class Session:
         self._outboxes[address].put_nowait((attempt, message))
 
     def deliver(self, sender: str, tag: Tag, arrays: Sequence[np.ndarray], stored: dict[str, Any] | None) -> None:
-        """Store a message from another worker; abort its attempt if the message refers to unknown shared memory."""
+        """Store a message from another worker; abort the message's attempt if it refers to unknown shared memory."""
         try:
             arrays = arrays if stored is None else self.shared.find(sender, stored)
         except LookupError as error:
@@ -162,7 +162,7 @@ class Session:
                 comm = comm or await connect(address, timeout=self._timeout)
                 await comm.write(message)
         except OSError as error:
-            # The next message opens a new connection, because the other worker may still be alive.
+            # The next message opens a new connection, because the receiving worker may still be alive.
             self._outboxes.pop(address, None)
             self.mailbox.abort(attempt, f"no connection to {address}: {error}")
         finally:
@@ -306,7 +306,7 @@ def aligned(value: Any) -> Any:
 
 
 def run_steps(session: str, task: int) -> None:
-    """Run several steps on the parts of batches that arrive, as a dask task."""
+    """Run several steps in a dask task, one for each part of a batch that arrives."""
     found = _sessions.get((session, get_worker().address))
     if found is not None:
         found.run(task)
@@ -393,7 +393,7 @@ class Handlers:
             found.deliver(sender, tuple(tag), arrays, stored)
 
     def segment(self, session: str, sender: str, attempt: int, offer: dict[str, Any]) -> None:
-        """Map the shared memory that another worker offers; do not answer if it is on another host."""
+        """Map the shared memory that another worker offers; do not answer if that worker is on another host."""
         found = self._find(session)
         if found is not None and found.shared.map(sender, offer):
             found.post(sender, "mapped", attempt, name=offer["name"])
@@ -441,7 +441,7 @@ Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def _answering(handle: Handler) -> Handler:
-    """Return a handler that adds the status to the answer of `handle`, or describes the error that `handle` raises."""
+    """Return a handler that adds status 'OK' to the answer of `handle`, or describes the error that `handle` raises."""
 
     async def answer(**arguments: Any) -> dict[str, Any]:
         try:

@@ -67,8 +67,8 @@ def bound_host() -> str:
 def import_host() -> None:
     """Import the host together with the additions of `optdb.composition`.
 
-    Packages that use the host call this before they import any of its modules: `optdb.composition` adds parts of these
-    packages to the host, and their modules must not be partially imported at that time.
+    A package that uses the host calls this before it imports any of the host's modules: `optdb.composition` adds parts
+    of the package to the host, and no module of the package may be partially imported at that time.
     """
     importlib.import_module(bound_host())
 

@@ -41,7 +41,7 @@ class Device:
         The type of device variables; instances have ``dtype``, ``broadcastable`` and ``context_name``.
     from_host, to_host, between : type
         The transfer ops: ``from_host(context_name)``, ``to_host()`` and
-        ``between(context_name)``. Instances of the first and last have ``context_name``.
+        ``between(context_name)``. Instances of `from_host` and `between` have ``context_name``.
     as_variable : callable
         ``as_variable(x, context_name)`` returns `x` as a variable on that context; it creates
         transfers with `optdb.lifters.transfers.transfer_once`.
@@ -58,7 +58,8 @@ class Device:
     source_ops : tuple of types
         Ops without array inputs that create arrays; they run where their results are used.
     host_result_ops : tuple of types
-        Ops whose results are always on the host, such as shapes. They do not move their users to the device.
+        Ops whose results are always on the host, such as shapes. Nodes that use these results are not moved to the
+        device.
     is_host_input : callable
         ``is_host_input(op, i)`` returns whether a lifted op reads its input `i`, such as an index or a size, on the
         host. A source op that creates such an input also stays on the host.
@@ -116,7 +117,7 @@ class Device:
         return moved
 
     def moves(self, var: Variable) -> bool:
-        """Return whether an input moves to the device: by default, if it is a float or complex array.
+        """Return whether an input moves to the device; by default, float and complex arrays move.
 
         ``tag.target`` names the context for an input, or ``'cpu'`` to keep it on the host. ``tag.is_rng`` marks a
         random generator's state, which moves to the device of its samples.

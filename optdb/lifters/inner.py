@@ -99,7 +99,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 def _outside(
     device: Device, var: Variable, context_name: ContextName, in_order: Callable[[Variable], Variable]
 ) -> Variable:
-    """Return an outer input where the loop expects it: float and complex arrays on the device, others on the host."""
+    """Return an outer input where the loop expects it: on the device for float and complex arrays, else on the host."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return in_order(device.as_variable(var, context_name))

@@ -103,7 +103,7 @@ class GraphToGPU(GraphRewriter):
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
         replace_all(fgraph, pairs, reason=self.name)
-        # ``on_change_input`` only reports the outputs, so this callback passes the other variables to features.
+        # ``on_change_input`` reports only the outputs, so this callback reports the other variables to features.
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
@@ -263,7 +263,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return an input for a lifter, on the device if it was lifted or moves there."""
+        """Return an input for a lifter; it is on the device if the variable was lifted or moves there."""
         if var in self._there:
             return self._there[var]
         if self.placement.moved.get(var, self) == context_name:

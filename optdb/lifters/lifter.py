@@ -27,7 +27,7 @@ class BadLift(TypeError):
 
 @dataclass(frozen=True)
 class Declined:
-    """The rejection of a node by a lifter, with the reason for the user."""
+    """A lifter's rejection of a node, with a reason to show to the user."""
 
     reason: str
 
@@ -242,7 +242,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device and context that an input comes from, or else that all outputs go to; None if none."""
+    """Return the device and context of the first input from a device, else those to which all outputs go, else None."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)

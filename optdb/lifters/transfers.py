@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the result of the transfer `key` (variable, destination) in this lift; if it is not known, call `make`."""
+    """Return the result of the transfer `key` (variable, destination) in this lift; create it with `make` if needed."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()
@@ -36,7 +36,7 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
 
 @dataclass
 class Traffic:
-    """The number and bytes of transfers in one call, grouped by the name of the transfer op."""
+    """The number of transfers in one call and the bytes that they copy, grouped by the name of the transfer op."""
 
     transfers: Counter[str] = field(default_factory=Counter)
     nbytes: Counter[str] = field(default_factory=Counter)

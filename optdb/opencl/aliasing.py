@@ -50,8 +50,8 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 class AliasSets:
     """The sets of variables that may share memory, for the variables of given nodes.
 
-    `overwrites` returns whether a node works in place when it runs; by default, whether the node's op has a
-    ``destroy_map``.
+    `overwrites` returns whether a node works in place when it runs; by default, nodes whose op has a ``destroy_map``
+    do.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:

@@ -40,7 +40,7 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays. They are lifted where the device needs the arrays, except for `RandomFunction`, which is
+#: Ops that create arrays. Such an op is lifted if the device needs its array, except for `RandomFunction`, which is
 #: never lifted but is listed in reports with a reason.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 

@@ -190,14 +190,15 @@ def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, o
     """Lift nothing; this lifter lets reports say why random numbers from NumPy's generator stay on the host."""
 
 
-#: Maps the ``id`` of a scalar op to the device op. Scalar ops cannot be the keys, since equal scalar ops may differ.
+#: Maps the ``id`` of a scalar op to the device op. Scalar ops cannot be the keys, since scalar ops that compare equal
+#: may differ.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     """Return a scalar op's device op: always the same object, so that it is fast to compare and hash."""
     op = _ops.get(id(scalar_op))
-    # Because of the op cache, the op may hold a different scalar op that is equal; the id may also have been reused.
+    # Because of the op cache, `op` may hold a different but equal scalar op; the id may also have been reused.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op

@@ -82,7 +82,7 @@ def register_counterparts(
 ) -> Lifter:
     """Register a lifter for host ops whose counterparts declare everything that the lifter needs.
 
-    Reports call the lifter `name`. `position` orders the lifters; for `supports`, see `op_lifter`.
+    `name` is the lifter's name in reports. `position` orders the lifters; for `supports`, see `op_lifter`.
     """
 
     def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
@@ -101,7 +101,7 @@ def register_counterparts(
 def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
     """Apply a device op to the inputs of a host node, with the output types that the host op has inferred.
 
-    The device op's ``make_node`` would check the inputs again and take several times as long.
+    Calling the device op's ``make_node`` would check the inputs again and take several times as long.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs

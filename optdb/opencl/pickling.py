@@ -1,6 +1,7 @@
 """Pickling of device arrays: a pickle stores an array's values and its context's name.
 
-Unpickling copies the array to the context with that name. Pickles name this module, so it keeps its path.
+Unpickling copies the array to the context with that name. Pickles contain this module's name, so the module must keep
+its path.
 """
 
 from __future__ import annotations

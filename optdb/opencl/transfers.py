@@ -135,7 +135,7 @@ class OpenCLToOpenCL(_ToDevice):
 
 
 def as_host_variable(x: Variable) -> Variable:
-    """Return a host variable for a device variable; while a graph is lifted, the host variable is reused."""
+    """Return a host variable for a device variable; while a graph is lifted, an existing host variable is reused."""
     return transfer_once((x, HostFromOpenCL), lambda: HostFromOpenCL()(x))
 
 

@@ -131,7 +131,7 @@ def opencl_shared(
     The value is an array on a device or on the host, or a number. `target` names a context; None selects the default
     context. Without a target, numbers stay on the host, and arrays are placed in the default context if the flag
     optdb.device sets one and its device supports them. `borrow` allows an array on the device to be used without a
-    copy. Raises TypeError if the value does not belong on this device, so that Theano tries other constructors;
+    copy. Raises TypeError if the value does not belong on the device, so that Theano tries other constructors;
     ContextNotDefined if there is no such context; and ValueError if the context does not support the value.
     """
     if target == "cpu":
@@ -149,7 +149,7 @@ def opencl_shared(
     except TypeError as error:
         if not is_given:
             raise
-        # On a TypeError, Theano would try other constructors and lose the reason.
+        # On a TypeError, Theano would try other constructors, and the user would not see this error's message.
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
 

@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
 For new input shapes, the first calls alternate between two sides: the device and the default linker. One of these calls
-runs on both sides, and the two results must agree. Each of the other calls runs on one side only, and each call
-advances shared variables and random generators exactly once.
+runs on both sides, and the two results must agree; each of the others runs on one side only. Each call, even if it runs
+on both sides, advances shared variables and random generators exactly once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
 #: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device takes at least `_CLEAR_RATIO`
-#: times as long.
+#: times as long as the default linker.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
 #: The device is chosen if its time is less than this fraction of the default linker's time.
@@ -176,7 +176,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """After enough calls, choose the device if its minimum and median times are lower, else the default linker."""
+        """After enough calls, choose the device if it has lower minimum and median times, else the default linker."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):
@@ -191,7 +191,7 @@ def _summary(error: Exception) -> str:
 
 
 def agree(expected: Sequence[Any] | None, computed: Sequence[Any]) -> bool:
-    """Return whether arrays are equal up to rounding; other values are not compared."""
+    """Return whether the arrays in two sequences are equal up to rounding; values of other types are not compared."""
     return all(
         _arrays_agree(one, other)
         for one, other in zip(expected or (), computed)
@@ -232,7 +232,7 @@ class ChoosingFunction:
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of the inputs whose shapes may differ.
         self.choices: dict[Any, SideChoice] = {}
-        #: The shapes of the latest call, and the function for these shapes.
+        #: The shapes of the latest call, and the function that runs calls with these shapes.
         self._current: tuple[Sequence[tuple[int, Any]], CellFunction] = ((), self._choose)
 
     @functools.cached_property

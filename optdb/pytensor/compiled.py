@@ -79,7 +79,7 @@ def explain(function: Any) -> str:
     ----------
     function : Function
         A PyTensor function in mode OPENCL or OPENCL_AUTO that has been called. In mode OPENCL_AUTO, the report begins
-        with the sides chosen for the shapes of the function's calls.
+        with the choices between host and device for the shapes of the function's calls.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> 
 
 @dataclass(frozen=True)
 class _Batched:
-    """A compiled function with a batch axis, and for each of its results, whether it has that axis."""
+    """A compiled function with a batch axis, and whether each of its results has that axis."""
 
     function: Any
     has_axis: tuple[bool, ...]
@@ -212,8 +212,8 @@ _BATCHED: weakref.WeakKeyDictionary[Any, _Batched] = weakref.WeakKeyDictionary()
 def evaluate_many(f: Any, *xs: Any) -> Any:
     """Evaluate a function at many points in one call.
 
-    The results equal ``f(x)`` for each x, up to rounding. The first call compiles a function with a batch axis, which
-    lives as long as `f`. A call needs memory for all points.
+    The results equal ``f(x)`` for each x, up to rounding. The first call compiles a function with a batch axis, and
+    keeps the compiled function as long as `f` exists. A call needs memory for all points.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """Formulas for random variables; each formula computes an element from one uniform random number.
 
-PyTensor uses the same formulas for the distributions in `FORMULAS`, and rejection sampling for those in
-`OTHER_FORMULAS`.
+PyTensor itself uses the formulas in `FORMULAS`, and rejection sampling for the distributions in `OTHER_FORMULAS`.
 
 References
 ----------
@@ -135,8 +134,8 @@ def _has_scale(*parameters: HostArray) -> HostArray:
     return np.asarray(parameters[-1] >= 0)
 
 
-#: The distributions for which PyTensor uses the same formula, with one uniform number for each element. For laplace and
-#: logistic, PyTensor replaces a uniform number that is 0. For bernoulli, PyTensor uses this formula only with numba.
+#: Formulas that PyTensor itself uses, with one uniform number for each element. For laplace and
+#: logistic, PyTensor replaces a uniform number that is 0. PyTensor uses the formula for bernoulli only with numba.
 FORMULAS: dict[Any, Formula] = {
     basic.UniformRV: Formula(
         lambda u, low, high: low + (high - low) * u, lambda low, high: np.isfinite(high - low) & (high >= low)
@@ -155,8 +154,8 @@ FORMULAS: dict[Any, Formula] = {
     basic.BernoulliRV: Formula(lambda u, p: ~(p < u), lambda p: (p >= 0) & (p <= 1)),
 }
 
-#: Formulas for distributions for which PyTensor uses rejection sampling. They take random numbers in the open interval
-#: (0, 1).
+#: Formulas for distributions for which PyTensor uses rejection sampling. These formulas take random numbers in the open
+#: interval (0, 1).
 OTHER_FORMULAS: dict[Any, Formula] = {
     basic.NormalRV: Formula(_normal, _has_scale),
     basic.HalfNormalRV: Formula(lambda u, loc, scale: loc + abs(normal_quantile(u)) * scale, _has_scale),

@@ -144,7 +144,7 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: GraphTrac
         program_of(op.scalar_op, [acc_dtype] * 2)
     except TypeError as error:  # the host raises it
         raise OnHost(f"{op.scalar_op} takes no {acc_dtype}: {error}") from error
-    # The result of a reduction over no elements; None to use the rule of the scalar op.
+    # The result of a reduction over no elements; if it is None, the scalar op determines the result.
     initial = op.initial_value(out.type.dtype) if hasattr(op, "initial_value") else None
     return [folded(name, x, list(axes), out.type.dtype, acc_dtype, initial)]
 

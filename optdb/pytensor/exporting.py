@@ -27,7 +27,7 @@ _FIXED = "a function of PyTensor is compiled for the shapes of a call"
 def export(
     f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
 ) -> list[Report]:
-    """Write functions and their shared variables to a file, which `optdb.load` runs without PyTensor.
+    """Write functions and their shared variables to a file; with `optdb.load`, they run without PyTensor.
 
     The file supports arguments with the shapes of the examples. Shared variables in the file start with their current
     values.

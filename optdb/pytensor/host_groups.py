@@ -37,8 +37,8 @@ def linkers() -> Iterator[str]:
 class HostGroup:
     """Host nodes in topological order, which are compiled as one function on the first call.
 
-    `outputs` are the variables that are results of the graph or inputs of other nodes. `left` contains the nodes in the
-    group that need the host.
+    `outputs` are the variables that are results of the graph or inputs to nodes outside the group. `left` contains the
+    nodes in the group that need the host.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[
 def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     """Return an index without negative elements; each call checks that all elements are in bounds."""
     if isinstance(index, Constant):
-        # Use int64, because lengths may not fit into the dtype of the constant.
+        # Use int64, because the length may not fit into the index's dtype.
         value = index.value.astype("int64")
         if value.size and (value.min() < -length or value.max() >= length):
             wrong = value[(value < -length) | (value >= length)].flat[0]
@@ -98,7 +98,7 @@ def _counted_axis(index: Constant) -> int | None:
 
 
 def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
-    """Return how many kept axes precede the index arrays in the result; 0 if the arrays are not adjacent."""
+    """Return how many sliced axes precede the index arrays' axes in the result; 0 if the arrays are not adjacent."""
     if not indexed or list(indexed) != list(range(indexed[0], indexed[-1] + 1)):
         return 0
     return len([axis for axis in kept if axis < indexed[0]])
@@ -186,7 +186,7 @@ class Region:
         return view(flat, x.shape, coordinates)
 
     def all_stripes(self) -> list[Stripe]:
-        """Return the stripes of all axes of a strided part."""
+        """Return the indices that a strided part selects along each axis, as stripes."""
         return [
             self.stripes.get(axis) or Stripe(coordinate.const, 1, 1) for axis, coordinate in enumerate(self.coordinates)
         ]
@@ -226,7 +226,7 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTr
         chosen = region.spread(part, x, source)
         if not op.set_instead_of_inc:
             chosen = applied("Add", x.dtype, x, chosen)
-        elif isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty):  # other elements may have any value
+        elif isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty):  # unselected elements are undefined
             return [chosen]
         return [applied("Switch", x.dtype, is_named, chosen, x)]
     if op.set_instead_of_inc:

@@ -55,8 +55,8 @@ class _ScanLoop:
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array that it is written to, and the row for the first step; None if the array
-        #: only holds results.
+        #: For each result of a step, the array that it is written to and the row for the first step, or None if this
+        #: array only holds results.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
@@ -159,7 +159,7 @@ class _ScanLoop:
         return tensors_of(results), tracer.checks
 
     def _write(self, results: Sequence[Tensor], lengths: Sequence[int]) -> None:
-        """Assign the results of a step to the arrays that they are written to."""
+        """Write the results of a step to their arrays."""
         alone = iter(lengths)
         last = len(self._carried) - self._op.info.n_untraced_sit_sot
         for value, target in zip(results, self._targets, strict=True):
@@ -222,7 +222,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 
 
 class _StepTracer:
-    """The tracer of a step, which only knows values that are the same in each step."""
+    """A step's tracer, which only knows values that are the same in each step."""
 
     def __init__(self, tracer: Any, rows: Sequence[StepRow]) -> None:
         self.context, self.has_host = tracer.context, tracer.has_host

@@ -51,7 +51,7 @@ def opencl_mode(device: str | None = None, auto: bool = False, random: str = "ex
         Whether functions use PyTensor's default linker if that is faster, as in mode 'OPENCL_AUTO'.
     random : str
         'exact': random variables have the same values as in PyTensor; some, such as normal variables, are drawn on the
-        host. 'device': the device draws different values for these distributions, from the same generators.
+        host. 'device': the device draws such variables from the same generators, but with different values.
 
     Raises
     ------

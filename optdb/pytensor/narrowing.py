@@ -67,7 +67,7 @@ def _outputs(node: Apply, inputs: list[Variable]) -> list[Variable]:
 
 
 def _narrowed_op(op: Any) -> Any:
-    """Return the op with each dtype that it fixes to float64 replaced by float32."""
+    """Return the op with float32 in place of each dtype that is set to float64."""
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
         return Elemwise(_narrowed_op(op.scalar_op))
     if isinstance(op, Cast):

@@ -24,7 +24,7 @@ _DEED = "samples in several processes, which are spawned for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
-    """Make PyMC spawn processes instead of forking for modes whose linker is a `linker_class`."""
+    """Make PyMC spawn processes instead of forking for modes whose linker is an instance of `linker_class`."""
     replacements: dict[str, Callable[[ModuleType], None]] = {
         "pymc.sampling.parallel": functools.partial(_replace_context, linker_class),
         "pymc.sampling.population": functools.partial(_replace_stepper, linker_class),
@@ -72,7 +72,7 @@ def _replace_stepper(linker_class: type, module: ModuleType) -> None:
 
 
 def _linked_by(linker_class: type, step: Any) -> bool:
-    """Return whether a step method or one of its parts holds a function that a `linker_class` linked."""
+    """Return whether a step method or one of its parts holds a function linked by an instance of `linker_class`."""
     values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
     return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
 

@@ -19,7 +19,7 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.tensor.rewriting.math import local_greedy_distributor
 
-from optdb.host import pytensor as pytensor_host  # makes PyTensor the host, so it comes first
+from optdb.host import pytensor as pytensor_host  # this import makes PyTensor the host, so it comes first
 from optdb.host.api.facts import facts_of
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Wrapper
@@ -38,7 +38,7 @@ _log = logging.getLogger("pytensor.graph.rewriting.basic")
 #: Smaller graphs are left to PyTensor's own equilibrium rewriters, which are faster for small graphs.
 LEAST_NODES = 300
 #: If sums and products alternate, `local_greedy_distributor` keeps rewriting its own results. After `_DISTRIBUTIONS`
-#: applications, plus one for each `_NODES_A_DISTRIBUTION` nodes, the rewriter visits nodes from inputs to outputs
+#: applications, plus one for every `_NODES_A_DISTRIBUTION` nodes, the rewriter visits nodes from inputs to outputs
 #: instead.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 

@@ -1,4 +1,4 @@
-"""The source of a function, which is its graph before rewriting, for compilation by other linkers."""
+"""The source of a function: its graph before rewriting, which other linkers can compile."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class GraphTrace:
         draws_on_device: bool = False,
     ) -> None:
         self.tracer = tracer
-        #: Whether the device draws the random variables for which PyTensor uses rejection sampling, which changes their
-        #: values.
+        #: Whether the device also draws the random variables for which PyTensor uses rejection sampling; their values
+        #: then differ from PyTensor's.
         self.draws_on_device = draws_on_device
         self.context = tracer.context
         self.host = host

@@ -141,7 +141,7 @@ class VectorSpec:
 class ExchangeRound:
     """One device's part in an all-reduce: its vectors on the host, and the results.
 
-    Other devices read the vectors. The object and the vectors must stay unchanged until all devices have ended the
+    Other devices read the vectors. The object and the vectors must stay unchanged until all devices have finished the
     round.
 
     All devices use the same `number`, and the same `specs` except for element counts. `member` is None unless all

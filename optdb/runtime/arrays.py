@@ -371,7 +371,7 @@ def span(array: Any) -> tuple[int, int]:
 
 
 def may_share_memory(a: Array, b: Array) -> bool:
-    """Return whether writing to one array may change the other."""
+    """Return whether writing to one of two arrays may change the other."""
     if not a.size or not b.size:
         return False
     (a_root, a_shift), (b_root, b_shift) = root_of(a.base_data), root_of(b.base_data)

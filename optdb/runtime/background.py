@@ -1,7 +1,7 @@
 """Background threads, whose work no call waits for (`in_background`).
 
 A training step may take less than Python's switch interval of five milliseconds, so these threads yield more often, in
-`give_way` and `unhurried`. Both do nothing in other threads.
+`give_way` and `unhurried`. Outside background threads, `give_way` and `unhurried` never pause.
 """
 
 from __future__ import annotations

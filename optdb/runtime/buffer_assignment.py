@@ -110,7 +110,7 @@ _AFTERWARDS = 1 << 60
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Consecutive commands in a list, such as those of one node."""
+    """Consecutive commands in a command list, for example the commands of one node."""
 
     commands: CommandList
     #: The `Memory` of each of the group's variables, which is live throughout the group.
@@ -181,7 +181,7 @@ def liveness(
 
 @dataclass(frozen=True)
 class IOBinding:
-    """The inputs and outputs of a list that use an external `Memory`; all other inputs and outputs are copied."""
+    """The inputs and outputs that use an external `Memory`; all other inputs and outputs of the list are copied."""
 
     #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
@@ -195,7 +195,8 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes a context, a number of bytes, and the `Memory` objects that need them; raises MemoryError if they do not fit.
+#: Takes a context, a number of bytes, and the `Memory` objects that need these bytes; raises MemoryError if the bytes
+#: do not fit.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
@@ -305,7 +306,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a bound command, which is rebound whenever its operands are; an upload becomes a device copy."""
+        """Return a bound command, which is rebound whenever an operand is; an upload becomes a device copy."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)
@@ -329,7 +330,7 @@ def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
         raise MemoryError(f"cannot allocate {nbytes:,} bytes in one piece on {name}: {error}") from error
 
 
-#: The time that zero-copy saves: a constant in seconds, and seconds per byte.
+#: The time that zero-copy saves: a fixed part in seconds, and a part in seconds per byte.
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 

@@ -1,9 +1,9 @@
-"""OpenCL programs, built once per process and cached on disk; build errors show the numbered source.
+"""OpenCL programs, built once per process and cached on disk; build errors show the source with line numbers.
 
 NVIDIA's OpenCL compiler rejects PTX instructions that need an architecture-specific target such as 9.0a. Kernels
-therefore contain these instructions in comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, and
-the compiler keeps the comments. In the compiled PTX, `with_instructions` turns the comments into instructions and
-changes the target.
+therefore contain these instructions as comments in inline PTX, such as
+``asm volatile("//@ wgmma.fence.sync.aligned;");``, and the compiler keeps the comments. In the compiled PTX,
+`with_instructions` turns the comments into instructions and changes the target.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 #: The programs built for each context, keyed by source and options, and dropped with the context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether a context's programs declare the built-ins that they use; the first program decides.
+#: Whether a context's programs declare the built-ins that they use, as determined when the first program is built.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
 class BuildError(RuntimeError):
-    """An OpenCL compiler's error, with its log and the numbered source."""
+    """An OpenCL compiler's error, with the compiler's log and the source with line numbers."""
 
     def __init__(self, message: str, log: str = "", source: str = "") -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ def source_of(context: Context, program: cl.Program) -> str:
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Load a program from disk or build it; unlike `build`, do not reuse a program built in this process."""
+    """Load a program from disk or build it; unlike `build`, do not reuse a program built earlier in this process."""
     options = tuple(options)
     folder = binaries.for_device(context.device)
     # The key of a binary does not cover included files.
@@ -128,7 +128,7 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    # PyOpenCL's own cache would store the binaries again.
+    # PyOpenCL's own cache would store a second copy of the binaries.
     program = build_quietly(program, options)
     for device in program.devices:
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's

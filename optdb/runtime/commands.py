@@ -37,7 +37,7 @@ class Memory:
 
     nbytes: int
     context: cl.Context
-    #: The buffer, if it exists independently of the list; otherwise None, and buffer assignment provides it.
+    #: The buffer, if it exists independently of the list; None if buffer assignment provides the buffer.
     buffer: cl.Buffer | None = None
 
 
@@ -55,7 +55,7 @@ _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Set whether launches are printed, so that launches need not read the flag."""
+    """Choose the launch function in advance, so that launches need not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -82,15 +82,14 @@ class EnqueueKernel(Record):
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
-    #: Positions in `args` of buffers that are followed by an offset argument, so that they may be part of a larger
-    #: buffer.
+    #: Positions in `args` of buffers that may be part of a larger buffer, because an offset argument follows them.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
     #: Held while the arguments of a shared kernel object are set; None if the launch is bound.
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: The driver call of a launch with its own kernel object; None if PyOpenCL enqueues it. Not copied.
+    #: The driver call, if the launch has its own kernel object; None if PyOpenCL enqueues the launch. Not copied.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
@@ -126,7 +125,7 @@ class EnqueueKernel(Record):
         return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Launch the kernel on another queue."""
+        """Launch the kernel on the given queue."""
         return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
@@ -134,7 +133,7 @@ class EnqueueKernel(Record):
         return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
-        """Return a launch of the same kernel object with substituted operands."""
+        """Return a launch of the same kernel object, with `substitute` applied to the operands."""
         args = tuple([substitute(arg) if isinstance(arg, _OPERANDS) else arg for arg in self.args])
         return replace(self, args=args)
 
@@ -177,7 +176,7 @@ class Transfer(Record):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes transferred; 0 for commands that only order other commands."""
+        """Number of bytes transferred; 0 for commands that only enforce the order of other commands."""
         return 0
 
     @property
@@ -197,7 +196,7 @@ class Transfer(Record):
             self.enqueue_on(self.queue)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Enqueue the command on another queue; return its event."""
+        """Enqueue the command on the given queue; return its event."""
         raise NotImplementedError
 
     def prepared_call(self, calls: DriverCalls) -> PreparedCall | None:
@@ -216,7 +215,7 @@ class Transfer(Record):
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
     def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
-        """Return the command with substituted operands."""
+        """Return the command with `substitute` applied to the operands."""
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
     def bind(self: _T, locate: Locate) -> _T:
@@ -296,7 +295,7 @@ class EnqueueUpload(Transfer):
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     value: Any = saved(source)  #: An array or a `DeferredArray`, which must not change before the copy is complete.
-    is_constant: bool = False  #: Whether the target is never written again.
+    is_constant: bool = False  #: Whether no later command writes to the target.
     is_blocking: bool = True  #: Whether to wait for the copy.
     event: Any = None  #: The latest copy's event, which keeps the array alive; its destructor waits for the copy.
 
@@ -370,7 +369,7 @@ class HostCall:
 
 
 def allocation_number(buffer: cl.MemoryObject) -> int:
-    """Return the allocation number of a buffer, which distinguishes it from released buffers with the same handle."""
+    """Return the number that distinguishes a buffer from released buffers with the same handle."""
     return _latest_allocations.get(buffer.int_ptr, 0)
 
 
@@ -381,7 +380,7 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: The number of times that the list has been enqueued, counted until it is decided whether it becomes a batch.
+    #: The number of times that the list was enqueued before the decision whether the list becomes a batch.
     _times = 0
     _is_decided = False
     #: Enqueues the list as a batch; None if Python enqueues the commands one by one.

@@ -74,7 +74,7 @@ class Context:
 
         It has its own memory and queue, but shares `turn` with this context.
         """
-        # If the profile was replaced, this context behaves like a context for a different device.
+        # A context with a replaced profile represents a different device.
         is_plain = self.profile is profile_of(self.device)
         device = devices.in_caller(self.device) if is_plain else None
         if device is None:

@@ -1,4 +1,4 @@
-"""Declarations of the OpenCL built-in functions that a source uses, which replace the driver's header.
+"""Replaces the driver's OpenCL header with declarations of the built-in functions that a source uses.
 
 Some drivers parse a 900 kB header before each program. Clang skips the header if its include guard is defined; the
 program then declares what it uses. Rare functions and constants are not listed: programs that use them are built with

@@ -94,7 +94,7 @@ def stable_order(numbers: HostArray) -> HostArray:
 
 
 def _ordered(named: HostArray) -> tuple[HostArray, HostArray]:
-    """Return sorted numbers, and whether each differs from the previous one."""
+    """Return sorted numbers, and whether each number differs from the previous number."""
     ordered = np.sort(_narrow(named), kind="stable")
     is_first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])

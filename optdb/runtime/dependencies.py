@@ -25,7 +25,7 @@ class ByteRange:
 
     buffer: int  #: The handle of the whole buffer.
     start: int
-    stop: int  #: The byte after the range.
+    stop: int  #: The position after the last byte of the range.
     is_written: bool
 
 

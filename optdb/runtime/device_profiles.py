@@ -70,7 +70,7 @@ class DeviceQuirks:
     keeps_binaries_itself: bool = False
     #: The device checks each memory access, which makes it slow; it is chosen last.
     is_memory_checker: bool = False
-    #: The driver reloads a large library once all contexts have been released, so a trial's context is kept.
+    #: After all contexts have been released, the driver must reload a large library, so the context of a trial is kept.
     drops_library_with_contexts: bool = False
     #: The driver aborts the process if the program ld is not on the PATH; in that case, the device is not tried.
     aborts_without_ld: bool = False
@@ -309,7 +309,7 @@ class DeviceProfile:
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
-        """Return this profile for another kind of device; raise ValueError for an unknown kind.
+        """Return a copy of this profile for another kind of device; raise ValueError for an unknown kind.
 
         The number of compute units stays the same unless `compute_units` is given.
         """
@@ -319,7 +319,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind`'s profile for exported files, without functions that some drivers lack or get wrong."""
+        """Like `as_kind`, for exported files: exclude functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

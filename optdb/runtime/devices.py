@@ -1,4 +1,4 @@
-"""Finds devices that work: a trial kernel was built and run on each. Devices that are likely faster are tried first.
+"""Finds devices that can build and run a trial kernel. Devices that are likely faster are tried first.
 
 A string (*spec*) selects a device: ``opencl`` selects the best working device, ``opencl1:0`` selects the first device
 on the second platform, ``gpu`` selects the best GPU, and ``pocl`` or ``nvidia`` selects the best device on a vendor's
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 
-#: The environment variable for PoCL's cache folder, which PoCL reads once.
+#: The environment variable for PoCL's cache folder; PoCL reads the variable once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The environment variable that names PoCL's drivers, which PoCL reads once. The usual driver wakes threads for each
-#: launch; the second driver runs commands in the calling thread.
+#: The environment variable that names PoCL's drivers; PoCL reads the variable once. The usual driver wakes threads for
+#: each launch; the second driver runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
 #: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
@@ -102,7 +102,7 @@ def _error(folder: Path) -> OSError | None:
 
 
 def _remove(folder: str, process: int) -> None:
-    # Only the process that created the folder removes it, not its forks.
+    # Only the process that created the folder removes it; forked processes do not.
     if os.getpid() == process:
         rmtree(folder, ignore_errors=True)
 
@@ -316,7 +316,7 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
     units = device.max_compute_units
     if not 1 <= part <= parts:
         raise DeviceError(f"{spec}: the parts are numbered [1/{parts}] to [{parts}/{parts}]")
-    if parts == 1:  # this includes devices that cannot be divided
+    if parts == 1:  # the only part is the whole device, which may be indivisible
         return device
     if parts > units:
         raise DeviceError(
@@ -408,7 +408,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
 
 
 def _environment_fault(quirks: DeviceQuirks) -> DeviceFault | None:
-    """Return why a driver with these quirks would end the process here; None if it would not."""
+    """Return why a driver with these quirks would end the process in this environment; None if it would not."""
     if quirks.aborts_without_ld and shutil.which("ld") is None:
         return _NO_LINKER
     return unusable_folder() if quirks.aborts_on_full_disk else None

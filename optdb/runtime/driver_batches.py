@@ -1,10 +1,11 @@
 """Calls to the OpenCL library without events, and batches of such calls that C code makes without the GIL.
 
-PyOpenCL creates an event for each command and converts the command's arguments each time. A bound command instead
-prepares one call: a library function with converted arguments. The call returns OpenCL's status. If the status is not
-0, PyOpenCL enqueues the command again. A prepared call contains handles, but does not keep their objects alive. If a
-driver's queue is full, a call blocks; a call that held the GIL would keep other threads from feeding other devices. The
-first process compiles the C code into the user's cache, which takes a tenth of a second.
+PyOpenCL creates an event for each command and converts the command's arguments each time. A bound command converts its
+arguments once: it prepares a call, which is a library function with the converted arguments. The call returns OpenCL's
+status. If the status is not 0, PyOpenCL enqueues the command again. A prepared call contains the handles of objects,
+but does not keep the objects alive. If a driver's queue is full, a call blocks; a call that held the GIL would keep
+other threads from feeding other devices. The first process compiles the C code into the user's cache, which takes a
+tenth of a second.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PreparedCall(functools.partial[int]):
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
-#: The last arguments of a function that neither waits for events nor returns one.
+#: The trailing arguments that make an OpenCL function wait for no events and return no event.
 _NO_EVENTS = (_Count(0), None, None)
 
 
@@ -106,7 +107,7 @@ class DriverCalls:
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker after a queue's earlier commands; the call writes its event's handle to an address."""
+        """Prepare a marker that follows a queue's commands; the call writes its event's handle to address `event`."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -124,7 +125,7 @@ def driver_calls() -> DriverCalls | None:
     """Return the calls to the OpenCL library; None if the library cannot be called."""
     try:
         return DriverCalls()
-    except (AttributeError, OSError) as error:  # for example on Windows, where modules do not export the functions
+    except (AttributeError, OSError) as error:  # for example on Windows, where PyOpenCL exports no OpenCL functions
         _logger.info(
             "commands are enqueued by PyOpenCL, which is slower, since its library cannot be called: %s", error
         )
@@ -157,7 +158,7 @@ _FUNCTIONS = (
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: The marker function has the prototype of the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
-#: The functions that enqueue a command that this module prepares, and return immediately unless the queue is full.
+#: The prepared functions that enqueue a command and return immediately, unless the queue is full.
 _ENQUEUE = frozenset(_FUNCTIONS[:5])
 #: The number of arguments in a record, and the padding for missing arguments.
 _WORDS = 9
@@ -188,7 +189,7 @@ class Batch:
         self.records = call_records(calls)
         #: The number of calls that C code makes.
         self.calls = sum(call is not None for call in calls)
-        #: Whether C code does all the work, and only enqueues commands, so that it never waits for another thread.
+        #: Whether C code does all the work and only enqueues commands, and therefore never waits for another thread.
         self.only_enqueues = all(call is not None and call.func.__name__ in _ENQUEUE for call in calls)
 
     @classmethod
@@ -282,7 +283,7 @@ def loop_library() -> ctypes.CDLL | None:
 
 @functools.cache
 def _loop_with_gil() -> ctypes.PyDLL:
-    """Return the library with the loop over calls, loaded for calls that keep the GIL; it must have been compiled."""
+    """Return the library with the loop over calls, loaded for calls that keep the GIL; it must already be compiled."""
     library = loop_library()
     assert library is not None, "the caller has checked it"
     return ctypes.PyDLL(library._name, handle=library._handle)

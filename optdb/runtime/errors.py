@@ -10,7 +10,7 @@ class DeviceError(RuntimeError):
 
 
 class DeviceFault(NamedTuple):
-    """The reason why a device does not work on this machine, and how to fix it."""
+    """The reason why a device does not work on this machine, and how to fix the problem."""
 
     reason: str
     cure: str

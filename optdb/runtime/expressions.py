@@ -224,7 +224,7 @@ entries = list_of(one_of(AxisLength, ArgumentNumber, ComputeUnits, Arithmetic, H
 guards = list_of(Guard.parse, "guards", list)
 
 
-#: The only vector type for kernel arguments, with sixteen integers.
+#: The only vector type that kernel arguments can have; a vector consists of sixteen integers.
 LONG16 = "long16"
 #: The kinds of pointer parameters.
 POINTERS = ("global", "constant", "local")

@@ -92,8 +92,8 @@ class EnqueueMark(Transfer):
 class HostMirror:
     """A host vector of `size` elements, pinned if possible, and a non-blocking copy of a device array into it.
 
-    The copy's call is prepared again if the array changes. The call keeps the GIL, because reacquiring the GIL may take
-    longer than the copy.
+    If the array changes, the call that copies it is prepared again. The call keeps the GIL, because reacquiring the GIL
+    may take longer than the copy.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:

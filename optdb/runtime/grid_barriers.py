@@ -2,8 +2,8 @@
 
 OpenCL does not guarantee progress for groups that wait for each other. If all groups are resident at once, they can
 synchronize through atomics; :func:`usable_barrier` tests this once for each device, in a child process. A fence in
-OpenCL C 1.2 orders memory only within a group, so barriers use device-scope atomics of OpenCL C 3.0, or inline PTX. A
-group that polls for too long sets the failure flag, which ends all groups (``grid_failures``).
+OpenCL C 1.2 orders memory accesses only within a group, so barriers use device-scope atomics of OpenCL C 3.0, or inline
+PTX. A group that polls for too long sets the failure flag, which ends all groups (``grid_failures``).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def is_tried(context: Context) -> bool:
 
 
 def usable_barrier(context: Context) -> GridBarrier | None:
-    """Return a grid barrier that works on a device, according to its trial; None if there is none."""
+    """Return a grid barrier that works on a device, according to the trial; None if no barrier works."""
     if __name__ not in context.kept:
         found = kept_findings(context)
         right = {name for name, finding in found.items() if finding.get("right") is True}

@@ -1,7 +1,7 @@
 """The trial of a grid barrier, as a program with the arguments SPEC and NAME.
 
 First, teams of items in a group synchronize, if the barrier supports teams. Then each group repeatedly writes values,
-waits, reads other groups' values, and waits. The last line of the output is the finding as JSON.
+waits at the barrier, reads other groups' values, and waits again. The last line of the output is the finding as JSON.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from optdb.runtime.library import cl
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: Maps the handle of each context with persistent launches to the buffer that holds its counters and failure flag, and
-#: that keeps the context alive.
+#: Maps the handle of each context with persistent launches to a buffer with the context's counters and failure flag;
+#: the buffer keeps the context alive.
 _words: dict[int, cl.Buffer] = {}
 
 

@@ -1,6 +1,7 @@
 """Imports PyOpenCL; if it is not installed, raises an error that says how to install it.
 
-Also checks that the process was not forked from a process that used OpenCL: a driver's threads do not survive a fork.
+This module also checks that the process was not forked from a process that used OpenCL: a driver's threads do not
+survive a fork.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_process() -> None:
-    """Record that this process uses OpenCL; raise ForkedContext in a fork of a process that used it."""
+    """Record that this process uses OpenCL; raise ForkedContext if it was forked from a process that used OpenCL."""
     global _first_user
     here = os.getpid()
     if _first_user is None:

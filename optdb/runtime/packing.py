@@ -36,7 +36,7 @@ def maps_buffers(context: Context) -> bool:
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return the owner of a host vector's memory, followed by the vector, which is pinned if possible."""
+    """Return the owner of a host vector's memory, and the vector; the memory is pinned if possible."""
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
         return None, np.empty(size, dtype)
@@ -47,8 +47,8 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 class PackedVector:
     """A buffer for aligned arrays of one dtype with given shapes; on the host, the arrays form one vector.
 
-    The host maps the buffer of a CPU device. With `on_host`, other devices copy the vector to and from pinned memory. A
-    downloaded vector keeps its memory alive, for example for a message that is still being sent.
+    The host maps the buffer of a CPU device. With `on_host`, devices that are not CPUs copy the vector to and from
+    pinned memory. A downloaded vector keeps its memory alive, for example for a message that is still being sent.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class StagingBuffer:
     def begin(self, value: HostArray) -> Staged | None:
         """Start copying an array to the device; return None if staging saves no time.
 
-        The caller may change the array when this method returns. The staging buffer has memory for two arrays, so the
+        The caller may change the array after this method returns. The staging buffer has memory for two arrays, so the
         device must have finished using the array that was staged two calls earlier.
         """
         pinned = known_pinned_memory(self._context)

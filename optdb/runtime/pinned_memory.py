@@ -1,7 +1,7 @@
 """Pinned memory, through which some drivers copy arrays to a device several times faster.
 
-The caller may change an array when it has been copied to pinned memory. For asynchronous copies, this is always faster;
-for blocking copies, a trial decides once per context.
+The caller may change an array once it has been copied to pinned memory. For asynchronous copies, pinned memory is
+always faster; for blocking copies, a trial decides once per context.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PinnedMemory:
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Start copying an array into a buffer; return the event, or None if no block is free.
 
-        The caller may change the array when this method returns.
+        The caller may change the array after this method returns.
         """
         with self._lock:
             block = self._free_block(value.nbytes)

@@ -1,8 +1,8 @@
 """Records a function's commands, to repeat them without Python or to export them.
 
 A :class:`Recorder` enqueues commands and records them in *segments*, one for each step of the function, with a `Memory`
-for each buffer. A :class:`Tracer` only records them: arrays have no memory, axis lengths may be symbolic, and uploads
-may have unknown values. Tracing fails at an operation that needs the values of arrays.
+for each buffer. A :class:`Tracer` only records commands: arrays have no memory, axis lengths may be symbolic, and
+uploads may have unknown values. Tracing fails at an operation that needs the values of arrays.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Recorder:
         return self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
 
     def on(self, command: Any) -> None:
-        """Record a command and enqueue or hold it."""
+        """Record a command, and enqueue it or hold it back."""
         self.write(command)
         if self.held is None:
             command.enqueue()
@@ -164,7 +164,7 @@ class Recorder:
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its current values; if the target is constant, keep its buffer instead."""
+        """Record an upload with its current values; for a constant upload, keep the target's buffer instead."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target
@@ -248,7 +248,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command and, for a launch, the kernel's source; raise Untraceable if a file cannot store them."""
+        """Record a command, with the kernel's source for a launch; raise Untraceable if a file cannot store it."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

@@ -81,8 +81,8 @@ class Invalid(Exception):
 class Where:
     """The state that parsers share: the archive, and the fields parsed so far.
 
-    Parsers do not track positions, because most values are valid: an `Invalid` error collects its position as it
-    propagates.
+    Parsers do not track positions, because most values are valid; instead, an `Invalid` error collects its position as
+    it propagates.
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -113,7 +113,7 @@ class Where:
         raise KeyError(name)
 
     def wrong(self, wanted: str, got: Any) -> Invalid:
-        """Return an error about the value."""
+        """Return an error that describes the wanted value and the value found."""
         return Invalid(wanted, got, self._keys)
 
 
@@ -266,7 +266,7 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def repeated(parse: Parser) -> Parser:
-    """Return a parser for immutable records that parses equal values only once (`Where.repeated`)."""
+    """Return a parser for immutable records; it parses equal values only once (`Where.repeated`)."""
 
     def parse_once(value: Any, where: Where) -> Any:
         key = marshal.dumps(value, _WITHOUT_REFERENCES)

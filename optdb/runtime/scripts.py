@@ -65,7 +65,7 @@ class NativeAgreement:
         return not self.missing.value
 
     def agree(self, timeout: float) -> bool:
-        """Agree, and wait at most `timeout` seconds for the others; return whether all agreed.
+        """Agree, and wait at most `timeout` seconds for the other threads; return whether all agreed.
 
         If they do not all agree in time, the agreement has failed permanently.
         """
@@ -106,7 +106,7 @@ class ScriptedCopy:
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Replace the call's event by an event that PyOpenCL created."""
+        """Replace the call's event with an event that PyOpenCL created."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
@@ -234,7 +234,7 @@ class Script:
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree, and wait at most `timeout` seconds for the others; unless all agree, `refused` raises an error."""
+        """Agree, and wait at most `timeout` seconds for other threads; unless all agree, `refused` raises an error."""
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)

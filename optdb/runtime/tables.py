@@ -18,7 +18,7 @@ from optdb.runtime.sizes import SymInt
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table as a device array, which a plan's next call overwrites."""
+    """Return a table as a device array; if a plan records the call, the next call overwrites the array."""
     array = from_host(context, table, constant=True)
     recorder = listening()
     if isinstance(recorder, Recorder):

@@ -152,8 +152,9 @@ TIMED_CALLS = 5
 class StepTrial:
     """Times several implementations (`ways`) of a step during successive calls, one implementation after another.
 
-    A timed call starts and ends with an idle device. Calls that raise do not count. For each implementation after the
-    first, the first call does not count either, because it is the first to launch the implementation's kernels.
+    A timed call starts and ends with an idle device. Calls that raise an error do not count. For each implementation
+    after the first, the first call does not count either, because it is the first to launch the implementation's
+    kernels.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:

@@ -1,4 +1,4 @@
-"""The rewrite engine for any host, its database, and the module that connects it to Theano."""
+"""The host-independent rewrite engine, its database, and the module that connects the engine to Theano."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class TopoOptDB(DB):
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)
         if tags and isinstance(tags[0], Query):
-            # A query may lack the attribute, as in Theano's databases.
+            # A query may lack ``position_cutoff``, as in Theano's databases.
             cutoff = getattr(tags[0], "position_cutoff", None) or cutoff
         members = sorted(
             (obj for obj in selected if self._positions[obj.name] < cutoff),
@@ -256,7 +256,7 @@ def _named_database(name: str) -> DB:
 
 
 def _default_database(rewriter: Any) -> DB:
-    # Lifters name the only database that they work in.
+    # A lifter works only in the database that it names.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()
 

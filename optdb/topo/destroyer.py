@@ -42,9 +42,9 @@ class IncrementalDestroyHandler(DestroyHandler):
     Notes
     -----
     A destroyer is *claimed* once its roots, its fault (if any) and the other users of its roots are known. Any change
-    that may affect one of these withdraws the claim. ``_before`` maps a claimed destroyer and another node to the
-    number of that node's inputs that use the destroyer's roots. Invariant: ``_backward`` holds all edges that the order
-    does not respect yet.
+    that may affect its roots, its fault or these users withdraws the claim. ``_before`` maps a claimed destroyer and
+    another node to the number of the other node's inputs that use the destroyer's roots. Invariant: ``_backward`` holds
+    all edges that the order does not respect yet.
     """
 
     # -- features of the graph

@@ -8,8 +8,8 @@ Flow of one :class:`Engine` run::
        └── users of changes, operands that lost a user ◀─────── FunctionGraph
 
 A replacement is folded and put into the graph before the next rule runs, so that rules can query clients and shapes.
-When the worklist is empty, every node visited before the last change is visited again. A rule that only reads ancestors
-is skipped if they have not changed. A round that changes nothing verifies the fixed point.
+When the worklist is empty, every node visited before the last change is visited again. A rule that reads only a node's
+ancestors is skipped if the ancestors have not changed. A round that changes nothing verifies the fixed point.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue each node whose rules may give a different answer now than when the node was last visited."""
+        """Queue each node whose rules may now give a different answer than at the node's last visit."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
@@ -236,9 +236,9 @@ class Engine:
     def fold_all(self) -> None:
         """Fold every constant part of the graph before any rule sees it.
 
-        Otherwise, a rule could decompose a constant expression whose value is nan or would enable another rule. If only
-        non-constant nodes use a broadcast of a constant, the broadcast is folded only when it is visited, because some
-        rules do not match the folded copy.
+        Otherwise, a rule could decompose a constant expression although its value is nan, or although its value would
+        enable another rule. If only non-constant nodes use a broadcast of a constant, the broadcast is folded only when
+        it is visited, because some rules do not match the folded copy.
         """
         fold = self._fold
         if fold is None:

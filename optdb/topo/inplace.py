@@ -26,7 +26,7 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
     """An InplaceElemwiseOptimizer that asks the destroy handler before it builds a node."""
 
     def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
-        """Make nodes of `fgraph` work in place, and return Theano's profile of the pass."""
+        """Make nodes of `fgraph` work in place, and return a profile of the pass in Theano's format."""
         # Device variables have no test values.
         with nullcontext() if self.op is Elemwise else without_test_values():
             return self._apply(fgraph)
@@ -102,7 +102,7 @@ class _InplacePass:
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Replace `node` by a node with an inplace pattern; return None if the graph refuses the new node."""
+        """Replace `node` with a node that has an inplace pattern; return None if the graph refuses the new node."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
         # Copy traces one by one: otherwise each replacement multiplies the traces of a node with many outputs.
         for before, after in zip(node.outputs, new, strict=True):

@@ -41,7 +41,7 @@ class Lineage:
         return bool(self._stopped) and (rule, self._number(node)) in self._stopped
 
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
-        """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
+        """Record that `rule` replaced `node` with the nodes `fresh`, operands first.
 
         If a loop has run too often, return the rule that `rule` keeps undoing; from then on, that rule is not applied
         to nodes like those in `fresh`.

@@ -85,7 +85,7 @@ class MergeIndex(MergeFeature):
         self.scheduled.append([pairs])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as Theano's own feature, so that the pickle loads without optdb."""
+        """Pickle the index as Theano's own MergeFeature, so that the pickle loads without optdb."""
         state = {k: v for k, v in vars(self).items() if k not in _INDEX}
         state["nodes_seen"] = set(self._keys)
         return MergeFeature, (), state

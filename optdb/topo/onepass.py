@@ -43,7 +43,7 @@ class OnePass(TopoOptimizer):
         return not self._concerned(fgraph)
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
-        """Rewrite `fgraph`, and return Theano's profile of a pass."""
+        """Rewrite `fgraph`, and return a profile of the pass in Theano's format."""
         if start_from is not None:
             return super().apply(fgraph, start_from)
         size = len(fgraph.apply_nodes)
@@ -65,7 +65,7 @@ class OnePass(TopoOptimizer):
         return [node for node in order_by_data(fgraph) if node in concerned]
 
     def _offer(self, fgraph: FunctionGraph, nodes: list[Apply]) -> int:
-        """Apply the rewriter to `nodes` and to new nodes; return the number of replaced nodes."""
+        """Apply the rewriter to `nodes` and to the nodes that it creates; return the number of replaced nodes."""
         queue = deque(nodes)
         take = queue.pop if self.order == "out_to_in" else queue.popleft
         node = None
@@ -109,7 +109,7 @@ class FoldingPass(TopoOptimizer):
         return not any(map(_is_constant, fgraph.apply_nodes))
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
-        """Rewrite `fgraph`, and return Theano's profile of a pass."""
+        """Rewrite `fgraph`, and return a profile of the pass in Theano's format."""
         if self.is_idle(fgraph):
             size = len(fgraph.apply_nodes)
             return (self, 0, size, size, 0, 0, 0, self.local_opt)

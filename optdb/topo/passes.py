@@ -108,7 +108,7 @@ class PhaseProfile:
 class EquilibriumPass:
     """Runs an equilibrium's graph rewriters on one graph, and the cleanup rewriters after each change.
 
-    A subclass creates `engine`, with `_clean_up` as its `after_change`.
+    A subclass creates `engine`, and passes `_clean_up` to it as `after_change`.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
     @classmethod
     def from_equilibrium(cls, stock: EquilibriumOptimizer) -> TopoRewriter:
-        """Make a rewriter with the members and limits of Theano's equilibrium `stock`."""
+        """Make a rewriter with the members and limits of `stock`, an EquilibriumOptimizer from Theano."""
         rewriter = cls(
             stock.global_optimizers,
             max_use_ratio=stock.max_use_ratio,
@@ -210,7 +210,7 @@ class _RewritePass(EquilibriumPass):
         return any(self.engine.table.may_track(nodes[0].op) for nodes_of in grouped for nodes in nodes_of.values())
 
     def _idle_round(self) -> None:
-        """Run the idle graph rewriters for their profiles, which Theano's report requires for each rewriter."""
+        """Run the idle graph rewriters, because Theano's report requires a profile of each rewriter."""
         self.engine.result.rounds += 1
         self.profile.begin_round(len(self.fgraph.apply_nodes))
         self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))

@@ -15,7 +15,8 @@ from optdb.topo.db import ENGINE_TAG, register_topo
 
 #: The largest exponent that Theano's local_pow_specialize_device expands.
 MAX_THEANO_EXPONENT = 512
-#: Each squaring doubles the relative error: for larger exponents, pow is more accurate.
+#: The largest exponent for which squaring is used: each squaring doubles the relative error, so for larger exponents,
+#: pow is more accurate.
 MAX_EXPONENT = 1024
 
 

@@ -1,4 +1,4 @@
-"""Replaces part of a sum or product by another sum or product that the graph also computes.
+"""Replaces part of a sum or product with another sum or product that the graph already computes.
 
 In canonical form, each ``s[t]`` of a recurrence ``s[t] = s[t-1] + a[t]`` is a sum of t terms. Before fusion, this pass
 restores the form ``s[t-1] + a[t]``. A sum is reused only if fusion cannot remove its node, so the number of nodes never
@@ -59,7 +59,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out` if the sum is not replaced."""
+    """Replace a sum with one that reuses a narrower sum; return the new variable, or `out` if nothing is replaced."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -106,14 +106,14 @@ class _Operation:
         return dtype != "bool" and all(var.type.dtype == dtype for var in node.inputs)
 
     def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Return whether a node completes a sum or a partial sum with several users."""
+        """Return whether a node computes a complete sum, or a partial sum that has several users."""
         if not self.is_step(node):
             return False
         users = clients(fgraph, node.outputs[0])
         return len(users) != 1 or is_output(users[0][0]) or not self.is_step(users[0][0])
 
     def terms_of(self, fgraph: FunctionGraph, node: Apply) -> Counter[Term]:
-        """Return the terms of the sum that ends with `node`, in order, with their counts."""
+        """Return the terms of the sum that `node` computes, in order, with their counts."""
         terms: Counter[Term] = Counter()
         todo: list[Term] = [(node.outputs[0], False)]
         while todo:
@@ -139,7 +139,7 @@ class _Operation:
 
 
 class _WideSums:
-    """Sums that may be reused, indexed by their last term in topological order."""
+    """Sums that may be reused; the index is the term of each sum that is last in topological order."""
 
     def __init__(self, numbers: dict[Variable, int]) -> None:
         self._numbers = numbers

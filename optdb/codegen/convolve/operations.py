@@ -52,7 +52,7 @@ class ConvolutionSettings:
 
 @dataclass(eq=False)
 class ConvolutionOperation(Operation):
-    """Base class of the three operations; the two arrays of an operation have the same floating-point dtype."""
+    """Base class of the convolution operations; the two arrays of an operation have the same floating-point dtype."""
 
     #: Name of the kernel for unshared filters.
     unshared_kernel: ClassVar[str]
@@ -146,7 +146,7 @@ class ConvolutionOperation(Operation):
                 launch_chunks(kernels[self.unshared_kernel], context, features * plane, *args, least=1)
 
     def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
-        """Raise ValueError, as SciPy does on the host, for axes of length 0 in three dimensions."""
+        """Raise ValueError, as SciPy does on the host, for axes of length 0 in three-dimensional convolutions."""
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
             raise ValueError(
                 f"{self} does not support axes of length 0 in three dimensions: the lengths are {tuple(lengths)}"

@@ -97,7 +97,7 @@ class Images:
         self.memory = 1 if in_place else at_once * images.shape[1] * plan.layout.channel
 
     def batches(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield the index of the first image, the number of images, and the images, which may be packed into `y`."""
+        """Yield each batch: its first image's index, its number of images, and its images, perhaps packed into `y`."""
         images, layout = self._images, self._plan.layout
         for first in starts(images.shape[0], self.at_once):
             x = some_of(images, first, smallest(self.at_once, images.shape[0] - first))

@@ -70,7 +70,8 @@ class ConvolutionPlan:
     products: tuple[TapProduct, ...]
     #: Whether the products write every element of the result.
     complete: bool = True
-    #: The same products, in the same order, for reading unpadded images; None if filters have too many taps.
+    #: The products in `products`, in the same order, for reading unpadded images; None if filters have too many
+    #: taps.
     readings: tuple[TapProduct, ...] | None = None
 
 

@@ -27,8 +27,8 @@ _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copi
 _PADDING = 4
 #: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
-#: Numbers of work items that keep a compute unit busy; registers limit them. The first number applies if pixels are
-#: split into parts, the second if terms are split.
+#: Numbers of work items that keep a compute unit busy; registers limit the number of items. The first number applies if
+#: pixels are split into parts, the second if terms are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
@@ -36,7 +36,7 @@ _SPEED = {16: 0.55, 32: 0.85}
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
 #: Maximum total number of elements in all partial sums.
 _PARTS = 2**24
-#: Number of rows in the fallback tile on devices that support asynchronous copies; this tile does not use them.
+#: Number of rows in the fallback tile, which uses no asynchronous copies, on devices that support asynchronous copies.
 _ROWS_WITHOUT_COPIES = 64
 
 
@@ -173,7 +173,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         **{kind: name, "VEC": vector, "WIDE": near, "TX": tx, "TY": ty, "SAME": int(work == np.dtype(dtype).name)},
         **{"READ_VECTOR": f"vstore{wide}", "STORED": f"{C_TYPES[work]}{near}"},
         "STORED_SUMS": ", ".join(f"acc[r][c + {i}]" for i in range(near)),
-        # Avoids bank conflicts: neighbouring items write the terms of a row, and read the rows of a term.
+        # Avoids bank conflicts, since neighbouring items write terms of the same row, but read rows of the same term.
         "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
         **tile.words(),
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},

@@ -2,11 +2,11 @@
 
 Kernels read tiles of the image matrix directly from the images ("implicit GEMM": Chetlur et al., "cuDNN: efficient
 primitives for deep learning", 2014). For each row of the image matrix, one table contains the offset of the row's
-channel and tap. For each column, another table contains the start of an output, and a bit mask of the taps inside the
-image. Images are packed, with zero padding, if they are not contiguous, if they are float16, or if filters have more
-taps than the mask has bits.
+channel and tap. For each column, a second table contains the image index at which an output's reads start, and a bit
+mask of the taps inside the image. Images are packed, with zero padding, if they are not contiguous, if they are
+float16, or if filters have more taps than the mask has bits.
 
-If a result has too few tiles to occupy all compute units, sums are split into parts, and another kernel adds up the
+If a result has too few tiles to occupy all compute units, sums are split into parts, and a second kernel adds up the
 parts in order.
 """
 
@@ -58,7 +58,7 @@ _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
 class FilterGroups(NamedTuple):
-    """The filters as matrices, one for each group of channels."""
+    """The filters of a convolution, as one matrix for each group of channels."""
 
     groups: int
     #: Number of result channels in each group.
@@ -186,7 +186,7 @@ class _Images(Images):
         super().__init__(context, plan, images, at_once if at_once <= most else most, in_place)
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
-        """Return a product's terms, spots and targets, and the filter offset of each term (see ``tiles.cl``)."""
+        """Return a product's tables: terms, spots and targets (see ``tiles.cl``), and each term's filter offset."""
         product = self.readings[index]
         # Tables depend on channel counts and image lengths, so exported files are specialized for both.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))

@@ -60,7 +60,7 @@ class CopiedBlock(GroupTile):
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
-#: Tiles for products that have few terms, or for which the tile above would leave compute units idle. Each value
+#: Tiles for products that have few terms, or for which `BLOCK` would leave compute units idle. Each value
 #: consists of a fixed time per tile in seconds, the time per term in seconds if a unit has only one tile, and the
 #: operations per second of a busy unit.
 SMALLER = {
@@ -120,7 +120,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return the choice of copied tiles, for float32 products that benefit from them.
+    """Return the choice that copies tiles; empty unless the product is float32 and benefits from copied tiles.
 
     Devices with tensor cores support asynchronous copies.
     """
@@ -146,7 +146,8 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
 def _is_aligned(steps: tuple[int, int, int]) -> bool:
     """Return whether all pieces of a matrix are aligned, provided that its first element is aligned.
 
-    The kernel checks again: arrays bound later may be unaligned, and are then copied one number at a time.
+    The kernel checks the alignment again, because arrays bound later may be unaligned; such arrays are copied one
+    number at a time.
     """
     batch, row, column = steps
     return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0

@@ -2,8 +2,8 @@
 
 A work item processes one panel of columns from top to bottom, and keeps a block of sums in registers. Matrices are read
 in place, or packed into panels term by term, as in Goto and van de Geijn, "Anatomy of high-performance matrix
-multiplication" (2008). If `b` is read in place, the last panel begins further left, or reads on into the next row if
-there are too few columns. Large matrices are split along all three lengths.
+multiplication" (2008). If `b` is read in place and the last panel is incomplete, the panel begins further left; if `b`
+has fewer columns than a panel, the panel reads on into the next row. Large matrices are split along all three lengths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKED = 1 << 23
 ITEMS_PER_UNIT = 4
 #: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512
-#: `a` is packed if there are at least `PANELS` panels of columns, and `LARGE` elements in `a`.
+#: `a` is packed if it has at least `LARGE` elements, and there are at least `PANELS` panels of columns.
 PANELS = 8
 LARGE = 1 << 18
 #: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its row stride is at least `FAR` bytes (a page).
@@ -104,7 +104,7 @@ class _Planner:
         beyond = self.block.cols - p.n
         if self.pack_b or beyond <= 0 or k == 0:
             return k
-        # The last number of the matrix is at (k - 1) * step + n - 1.
+        # The last element of the matrix is at (k - 1) * step + n - 1.
         return min(max(p.k - -(-beyond // p.b[1]) - l0, 0), k)
 
     def plan(self) -> GemmPlan:
@@ -128,7 +128,7 @@ class _Planner:
         return GemmPlan(launches, self.w_at + total)
 
     def _slabs(self, first: int, batch: int, l0: int, j0: int, n: int, rows: int) -> Iterator[Launch]:
-        """Yield the launches for one range each of the batch, the terms and the columns."""
+        """Yield the launches for a range of the batch, a range of the terms and a range of the columns."""
         p = self.problem
         k = min(self.terms, p.k - l0)
         if self.pack_b:
@@ -147,7 +147,7 @@ class _Planner:
 
     def _multiply(self, first: int, batch: int, l0: int, i0: int, j0: int, m: int, n: int, k: int) -> Launch:
         p, block = self.problem, self.block
-        # The first terms are added to y, later ones to z.
+        # Products of the first terms are added to y, and products of later terms are added to z.
         add, y = (p.add, p.y) if l0 == 0 else (True, p.z)
         panels, row_blocks = -(-n // block.cols), -(-m // block.rows)
         chunks = min(row_blocks, -(-ITEMS_PER_UNIT * self.units // (panels * batch * self.parts)))

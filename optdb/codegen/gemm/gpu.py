@@ -2,8 +2,8 @@
 
 A work group loads tiles of both matrices into local memory, double-buffered, and each item keeps its sums in registers
 (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma
-gemm for Fermi GPUs", 2010). Strides are arbitrary. If a result has too few tiles to occupy all compute units, a second
-launch adds partial sums.
+gemm for Fermi GPUs", 2010). Strides are arbitrary. If a result has too few tiles to occupy all compute units, its sums
+are split into parts, and a second launch adds the partial sums.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from optdb.codegen.source import functions, work_dtype
 
 #: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
-#: Minimum number of terms in a part.
+#: Minimum number of terms in each part of a split sum.
 PART = 256
 #: `MOST_PARTS` is the maximum number of parts per tile, unless there are far fewer tiles than compute units. Splitting
-#: pays off, despite the second launch, if the relative time is below `GAIN`. The smallest number of parts is used whose
-#: time is within the factor `ENOUGH` of the shortest time.
+#: pays off, despite the second launch, if the time with parts is less than `GAIN` times the time without parts. Among
+#: the numbers of parts whose times are within the factor `ENOUGH` of the shortest time, the smallest is used.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
 #: The fraction of compute units that counts as "most units".
 MOST_UNITS = 0.75
 
 
 def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape."""
+    """Return the kernel that multiplies matrices in tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
     a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
     words = {**block.words(), "MATMUL": block.name, "PADDING": PADDING, "A_READ": a_read, "B_READ": b_read}
@@ -93,7 +93,7 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
 
 
 def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
-    """Return the block shape for a product; a small product with long sums gets a larger block, to read less."""
+    """Return the block shape for a product; small products with long sums get larger blocks, to reduce reads."""
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
     assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has only blocks of one kind
@@ -126,6 +126,6 @@ def parts_of(problem: Problem, block: GroupBlock, units: int) -> int:
 
 
 def fill(problem: Problem, block: GroupBlock, units: int) -> float:
-    """Return the average fraction of compute units that are busy until the last one finishes."""
+    """Return the average fraction of compute units that are busy until the last unit finishes."""
     groups = problem.tiles(block) * parts_of(problem, block, units)
     return groups / (-(-groups // units) * units)

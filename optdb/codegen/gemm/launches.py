@@ -67,7 +67,7 @@ class GemmPlan:
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
     """Return a kernel from a template; the compiler may contract multiplications and additions into FMA."""
     code = typed(code, dtype, **words)
-    # Other kernels in the same source may define the same macros.
+    # Other kernels in the same source may define macros with these names.
     macros = dict.fromkeys(_MACRO.findall(code))
     return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + code + "".join(f"#undef {macro}\n" for macro in macros))
 
@@ -96,7 +96,7 @@ def total(
     group: int,
     offsets: tuple[int, int, int] = (0, 0, 0),
 ) -> Launch:
-    """Return the launch that adds partial sums; `y` and `z` are strides, `offsets` the offsets of y, z and the sums."""
+    """Return the launch that adds partial sums; `y` and `z` are strides, `offsets` are those of y, z and the sums."""
     items_of_row = -(-n // _WIDE)
     items = batch * m * items_of_row
     sizes = pack(m, n, parts, batch * m * n, int(add), items, items_of_row), pack(*y, *z, *offsets)

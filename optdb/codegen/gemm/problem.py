@@ -19,8 +19,9 @@ CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
 #: Products with at most `FEW` rows are flat; products with at most `FEW` columns are narrow.
 FEW = 24
-#: Products with fewer result elements per compute unit are small or tiny. On an H100, concurrent products with 1,985
-#: elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles for small products.
+#: Products with fewer result elements per compute unit than these limits are small or tiny. On an H100, concurrent
+#: products with 1,985 elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles for
+#: small products.
 SMALL, TINY = 1 << 14, 1 << 10
 
 

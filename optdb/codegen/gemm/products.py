@@ -55,10 +55,10 @@ def matmul(
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, for each matrix of a batch if the arrays have three dimensions.
 
-    The kernels come from `matmul_kernels`. Arrays have the same dtype and any strides. They are matrices, or batches of
-    matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
-    with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 products
-    on tensor cores.
+    The kernels come from `matmul_kernels`. All arrays have the same dtype; their strides are arbitrary. The arrays are
+    matrices, or batches of matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but
+    must not share memory with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may
+    compute float32 products on tensor cores.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def compute(
 
 
 def _library(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
-    """Return CLBlast, as a choice without a plan, for the classes of products for which it was faster in tuning."""
+    """Return CLBlast, as a choice without a plan, if it was faster when products of this class were tuned."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
     return [Choice("CLBlast", None)] if name in tuned(context, request.dtype).library else []

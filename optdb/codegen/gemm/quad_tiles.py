@@ -2,8 +2,8 @@
 
 Products with few tiles, as in one step of a recurrent network, are latency-bound. Therefore, an item reads four numbers
 of each matrix at once, and prefetches the next tiles into registers. Products of unaligned matrices use the kernels of
-`gpu.py`. Below the highest precision, tensor cores are used where available; each warp computes all sums of a tile over
-some of the terms.
+`gpu.py`. At precisions below the highest, tensor cores are used if available; each warp then computes all sums of a
+tile over some of the terms.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class QuadTile(GroupTile):
         return super().words() | {"TURNS": max(self.rows * self.cols // _QUAD // self.items, 1)}
 
     def kernel_name(self, b_along: bool) -> str:
-        """Return the name of the kernel for right matrices with contiguous terms (`b_along`) or contiguous columns."""
+        """Return the kernel's name for right matrices with contiguous terms if `b_along`, else contiguous columns."""
         kind = "_tf32" if self.tensor else f"x{self.depth}"
         return f"matmul_{self.rows}x{self.cols}{kind}_quads_{'nt'[b_along]}"
 
 
-#: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer; with
-#: four rows per item, a fifth of a microsecond longer.
+#: Measured on an NVIDIA H200. A product of 64 x 512 by 512 x 2048 takes a microsecond longer with half the depth, and a
+#: fifth of a microsecond longer with four rows per item.
 TILE = QuadTile(32, 32, 64, 8)
 #: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to the sums that whole
 #: tiles produce.
@@ -85,12 +85,12 @@ _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
 PART = 512
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
-#: The classes of products that use these kernels, for each value of the context's option `quad_tiles`.
+#: The classes of products that use the kernels of this module, for each value of the context's option `quad_tiles`.
 _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
-    """Return the kernel for right matrices with contiguous terms (`b_along`), or contiguous columns."""
+    """Return the kernel for right matrices with contiguous terms if `b_along` is true, else contiguous columns."""
     return product_kernel(
         _with_statements("MATMUL"),
         "float32",
@@ -168,7 +168,7 @@ def half_kernel(name: str) -> str | None:
 
 
 def halves(name: str, args: Sequence[Any]) -> Halves | None:
-    """Return the launch with half tiles that replaces a kernel launch; None if that launch has no whole tiles."""
+    """Return the half-tile launch that replaces a launch; None unless the launch uses `TILE` with unsplit sums."""
     kernel = half_kernel(name)
     if kernel is None:
         return None

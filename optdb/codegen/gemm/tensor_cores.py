@@ -34,7 +34,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
     ("float16", "default"): "float16",
     ("float16", "high"): "float16",
 }
-#: Minimum number of terms in a part of a sum, because adding the parts takes another launch.
+#: Minimum number of terms in a part of a sum; adding the parts takes another launch.
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
@@ -50,8 +50,8 @@ TILES = "tf32 tiles"
 #: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
 #: length of each sequence is the number of work groups that fit on a unit.
 Rates = Mapping[TensorBlock, Sequence[float]]
-#: Rates on an NVIDIA H200; the first one was measured on an H100. Tiles with 32 terms take 96 or 64 KiB of local
-#: memory.
+#: Rates on an NVIDIA H200, except for the first one, which was measured on an H100. Tiles with 32 terms take 96 or 64
+#: KiB of local memory.
 DEFAULTS: Rates = {
     TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),

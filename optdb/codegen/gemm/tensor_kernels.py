@@ -96,7 +96,7 @@ class _TileFactor(NamedTuple):
 
     @property
     def load_kind(self) -> str:
-        """Whether fragments are loaded along or across the terms, or transposed (16-bit numbers across them)."""
+        """How fragments are loaded: along the terms, across them, or, for 16-bit numbers across them, transposed."""
         if self.is_along:
             return "along"
         return "across" if self.dtype == "float32" else "transposed"
@@ -125,7 +125,7 @@ def dtype_of(arithmetic: Arithmetic) -> str:
 def tensor_kernel(
     block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
 ) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
+    """Return the kernel that multiplies matrices in tiles of one shape, for one memory order of the matrices.
 
     `along` says for each matrix whether tiles are copied along the terms. `instructions` selects the device's
     instructions, or functions that emulate them slowly.
@@ -175,13 +175,14 @@ _LAYOUTS = {
         **{"NEAR": "i", "NEAR_COUNT": "rows", "NEAR_LENGTH": "SIDE", "LINE": "SIDE / PIECE", "SWIZZLE": "EXCHANGED"},
     },
 }
-#: For two load kinds, the function that loads four registers, and the addresses in the left and in the right matrix.
+#: For the load kinds 'along' and 'transposed', the function that loads four registers, and the addresses in the left
+#: and in the right matrix.
 _KINDS = {
     "along": ("load_matrices", "at[l / 8] + i * 16 * DEPTH", "at[l / 8] + j * 8 * DEPTH"),
     "transposed": ("load_transposed", "at[i] + l * ROWS", "at[j / 2] + l * COLS"),
 }
-#: Expressions for an item's row and piece. True is for a left matrix loaded along the terms and a right matrix loaded
-#: transposed; False is for the other two cases.
+#: Expressions for an item's row and piece. True is for a left matrix loaded along the terms, or a right matrix loaded
+#: transposed; False is for a left matrix loaded transposed, or a right matrix loaded along the terms.
 _LANES = {True: ("lane % 16", "lane / 16"), False: ("lane % 8 + lane / 16 * 8", "lane / 8 % 2")}
 
 
@@ -250,7 +251,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add`` for float32 and the function that it calls; a suffix is added to names."""
+    """Return ``multiply_add`` for float32 and the function that it calls; `ending` is added to their names."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
     words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 Compute = Callable[["TrialProduct"], object]
 #: The number of times that each choice is timed, and the time limit for the repetitions in one timing, in seconds.
 TURNS, SECONDS = 3, 0.05
-#: Rows, columns and terms of the product that checks a block shape; no block size divides any of them.
+#: Rows, columns and terms of the product with which a block shape is checked; no block size divides any of them.
 _TRIAL = (131, 77, 67)
 #: Maximum error of a product in TF32, relative to the product of the matrices' absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the products that time tiles on tensor cores, and in the shorter of the two products that time
-#: packed matrices.
+#: Number of terms in the products with which tiles on tensor cores are timed, and in the shorter of the two products
+#: with which packed matrices are timed.
 _TERMS, _PACKED_TERMS = 1024, 2048
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
@@ -52,7 +52,7 @@ class Result:
     #: The best block and the default block.
     block: Block
     default: Block
-    #: Speeds of both blocks on the typical products, in 1e9 operations per second.
+    #: Speeds of the best block and the default block on the typical products, in 1e9 operations per second.
     speed: float
     default_speed: float
     #: Speed of CLBlast; 0 if it is not installed, or was not requested.

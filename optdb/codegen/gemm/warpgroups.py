@@ -59,7 +59,7 @@ _WORDS: dict[Arithmetic, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class PackedBlock(GroupTile):
-    """A tile of packed matrices, with up to 256 columns; `cols` and `depth`, in words, are multiples of eight."""
+    """A tile of packed matrices, with up to 256 columns; `cols` and `depth` (in words) are multiples of eight."""
 
     #: Number of stages in local memory.
     stages: int
@@ -203,7 +203,7 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 class _PackedSide(NamedTuple):
     """A matrix or a batch of matrices after packing."""
 
-    #: The launch that packs, and the number of words that it writes.
+    #: The launch that packs the matrices, and the number of words that the launch writes.
     packing: Launch
     words: int
     #: Strides of matrices, rows (columns for the right matrix) and terms, in elements.

@@ -28,7 +28,7 @@ EntryKind = ArraySpec | type[slice] | None
 class Pattern:
     """The properties of an index that depend only on the kinds of its entries."""
 
-    #: Number of strided axes in the result, before and after the axes of the arrays.
+    #: Number of strided axes in the result, before and after the axes that the index arrays produce.
     before: int
     after: int
     #: Number of axes of the result that the index arrays produce when they are broadcast against each other.

@@ -32,7 +32,7 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, or use many registers and much local memory; assembly in the macro PTX never does.
+#: Assembly may wait for other items, or use many registers and much local memory, unless it is in the macro PTX.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
@@ -90,7 +90,7 @@ class KernelBody:
 
 @dataclass(frozen=True, eq=False)
 class UnitBodies:
-    """The kernels of a translation unit that have bodies, and the text around them."""
+    """The kernels with bodies in a translation unit, and the text around these kernels."""
 
     texts: tuple[str | KernelBody, ...]
     kernels: dict[str, KernelBody]
@@ -181,5 +181,5 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
 def _normal(query: str) -> str:
     """Return a query as its function and dimension, such as ``get_group_id 0``."""
     match = _QUERY_PARTS.fullmatch(query)
-    assert match is not None  # every query has these parts
+    assert match is not None  # every query matches this pattern
     return f"{_SHORT.get(match['word'], match['word'])} {match['dim'] or match['last']}"

@@ -119,7 +119,7 @@ class Kernel:
         OpenCL C that may use the prelude (see :mod:`optdb.codegen.kernels.prelude`). The kernels of a node share one
         source, which contains each distinct code once; kernels may use each other's definitions.
     name : str, optional
-        Name of the kernel function in the code. It may be omitted if the code declares one kernel.
+        Name of the kernel function in the code; optional if the code declares one kernel.
     params : sequence, optional
         Types of the arguments: a dtype for each number, or SIZE, SSIZE, ARRAY (two parameters in the code, a pointer
         and its offset in bytes), BUFFER (a single pointer), or LOCAL. By default, they are read from the code.
@@ -176,7 +176,7 @@ class Kernel:
 
     @staticmethod
     def get_flags(*dtypes: DTypeLike) -> tuple[str, ...]:
-        """Return the flags of a kernel that uses these dtypes."""
+        """Return the flags of a kernel that uses `dtypes`."""
         return tuple(dict.fromkeys(flag for dtype in dtypes for flag in _flags_of(np.dtype(dtype))))
 
     def require(self, context: Context) -> None:

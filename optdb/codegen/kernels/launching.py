@@ -177,7 +177,7 @@ class BoundKernel:
             args[slot] = None  # do not keep arrays alive
 
     def launch(self, arrays: Sequence[Array]) -> None:
-        """Launch the kernel with these arrays, in the order of its params; they must belong to its context."""
+        """Launch the kernel with arrays of its context, given in the order of its params."""
         args = self._args.copy()
         for slot, array in zip(self._slots, arrays, strict=True):
             args[slot] = array.base_data
@@ -193,7 +193,7 @@ class LaunchCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return a key's value if it was computed for `owner`, such as the kernels; otherwise, compute and store it."""
+        """Return a key's value if it was computed for `owner`; otherwise, compute and store the value."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]

@@ -40,7 +40,7 @@ class KernelArgumentError(TypeError):
 
 
 class Param:
-    """A parameter of a kernel; its `slots` are OpenCL parameters: a dtype for a number, None for a pointer."""
+    """A kernel parameter. `slots` are its OpenCL parameters: a dtype stands for a number, and None for a pointer."""
 
     slots: tuple[AnyDtype | None, ...] = (None,)
 

@@ -149,7 +149,7 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """Zero the triangle of C-contiguous matrices that is not a factor; fill the matrices of failed factors with NaN."""
+    """In C-contiguous matrices, zero the triangle opposite the factor; fill matrices of failed factors with NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
@@ -180,7 +180,7 @@ def solve_vectors(kernels: Kernels, context: Context, t: Array, z: Array, lower:
 
 
 def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kernel:
-    """Return a kernel from common.cl, with additional placeholders."""
+    """Return a kernel from common.cl, with the additional placeholders `words` filled."""
     serial = context.profile.runs_items_serially
     words |= {"LANE": "0", "LANES": "1"} if serial else {"LANE": "LID_0", "LANES": "LDIM_0"}
     return product_kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)

@@ -263,7 +263,7 @@ def power(
     if exponent < 0:
         result = apply(Scalar("Inv", dtype), [result])
     if half:
-        # The square root of minus infinity is NaN, but its powers are not.
+        # The square root of minus infinity is NaN, but the powers of minus infinity are not.
         is_lowest = apply(Scalar("EQ", "bool"), [base, Number.of(-np.inf, dtype)])
         limit = Number.of(np.inf if exponent > 0 else 0, dtype)
         result = apply(Scalar("Switch", dtype), [is_lowest, limit, result])

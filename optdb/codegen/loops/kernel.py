@@ -74,7 +74,7 @@ class LoopKernel:
         sources = body.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
-        #: The loops after collapsing, and the mapping from old axes to them.
+        #: The loops after collapsing, and the mapping from old axes to these loops.
         self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
@@ -92,7 +92,7 @@ class LoopKernel:
 
     @property
     def accumulates(self) -> bool:
-        """Whether each item or group accumulates into its own part."""
+        """Whether each work item or work group accumulates into its own part."""
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
@@ -119,7 +119,7 @@ class LoopKernel:
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags; with `is_function`, a CPU function for the first item's work."""
+        """Return the code and its compiler flags; with `is_function`, the code is a CPU function for the first item."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = [f"i{number}" for number in range(len(self.body.sources))]

@@ -2,7 +2,7 @@
 
 A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item either
 sums one row, using vectors, or sums several neighbouring columns. On other devices, an item computes the moments of
-some elements in registers, and merges them into its running moments; rounding errors do not grow with the number of
+some elements in registers, and merges them into its running moments, so rounding errors do not grow with the number of
 elements. A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
@@ -101,7 +101,7 @@ OUTLINED_KERNEL void {name}({params})
         return f"#undef T\n#undef LOAD\n#define T double{width}\n#define LOAD(a) convert_double{width}({read})"
 
     def _channel(self, width: int = 1) -> str:
-        """Return code that locates the first elements of `width` channels, from channel `k` on."""
+        """Return code that locates the first element of each of `width` channels, starting at channel `k`."""
         base = f"ga_size rest = k;\nga_ssize base = 0;\n{add_offsets('rest', 'k', self.runs.kept, {'base': 'ks'})}"
         center = "const T c = LOAD(a_center);" if self.statistic.center else ""
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
@@ -176,7 +176,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 }}"""
 
     def _unpacked(self) -> str:
-        """Return code that stores vectors of results, without the columns that other work items store."""
+        """Return code that stores vectors of results, except the columns that other work items store."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\n{out}[mine * n + k + j] = all[j];\n}}"
@@ -329,7 +329,7 @@ def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, 
 
 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
-    """Return code with its placeholders substituted; helpers of the merging kernels get a prefix."""
+    """Return code with its placeholders substituted; the names of the merging kernels' helpers get a prefix."""
     code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
     code = filled(code, State=statistic.name, MERGE=f"merge_{statistic.name.lower()}")
     beginning = "" if row else "merging_"

@@ -46,7 +46,7 @@ class Channels:
     """The channels of a C-contiguous array."""
 
     runs: Runs
-    #: Lengths of the runs for this shape, outermost first; no length is 1.
+    #: Lengths of the array's runs, outermost first; no length is 1.
     lengths: tuple[int, ...]
     #: For each run, whether it is kept.
     kept: tuple[bool, ...]

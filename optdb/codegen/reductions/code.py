@@ -77,7 +77,7 @@ class ReductionCode:
     fixed: tuple[bool, ...]
     acc_dtype: str
     post: Epilogue
-    #: Numbers of kept and of reduced axes; at least 1.
+    #: Numbers of kept and of reduced axes; each is at least 1.
     kept: int
     folded: int
     #: Whether the code uses explicit vectors, which do not support complex numbers.

@@ -46,7 +46,7 @@ _LEAST_FOR_QUADS = 1 << 16
 #: Maximum length of an axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
 
-#: Launches, each with its arrays: indexes into the arguments of `launch`, or temporary arrays.
+#: Launches, each with its arrays, which are indexes into the arguments of `launch` or temporary arrays.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 
@@ -82,7 +82,7 @@ class Axes:
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
-        """Return these axes for kernels that read four neighbours at a time."""
+        """Return these axes with groups of four neighbours, for kernels that read four neighbours at a time."""
         steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
         folded = (*self.folded[:-1], self.folded[-1] // QUAD)
         return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)
@@ -190,7 +190,7 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
 def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     wide, tall = group, 1
-    # Items share columns if there are fewer columns than items in a group, or too few to occupy the device.
+    # Items share columns if there are fewer columns than items in a group, or too few columns to occupy the device.
     while wide > 1 and tall < m:
         has_room = wide > _WARP and tall * 2 * _SMALLEST_ITEM <= m and n * tall < target_groups * group
         if wide < 2 * n and not has_room:
@@ -210,7 +210,7 @@ def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epil
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
     """Return the number of parts per output, for `n` outputs with `m` elements each; no part is empty.
 
-    `wanted` parts in total occupy the device. `most` is the length to split, by default `m`.
+    `wanted` parts in total occupy the device. `most` is the length that is split into parts; the default is `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))
@@ -219,7 +219,7 @@ def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: i
 
 @dataclass(eq=False)
 class Reduction(Operation):
-    """A reduction over axes of arrays, or of elements computed from arrays; the epilogue's arrays come last."""
+    """A reduction of arrays, or of elements computed from arrays, over axes; the epilogue's arrays come last."""
 
     fold: str
     #: Specs of the arrays to reduce, which have the same rank and broadcast to one shape.
@@ -227,7 +227,7 @@ class Reduction(Operation):
     axes: Sequence[int]
     dtype: str
     acc_dtype: str
-    #: From elements of the arrays, the prologue computes one or more values, each of which is folded separately.
+    #: The prologue computes one or more values from elements of the arrays; each value is folded separately.
     pre: ScalarProgram | None = None
     #: The epilogue computes the outputs; its inputs are the results, followed by elements of other arrays.
     post: ScalarProgram | None = None

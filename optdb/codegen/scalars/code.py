@@ -34,11 +34,11 @@ def scalar_code(
     helpers: Helpers | None = None,
     wrong_functions: frozenset[str] = frozenset(),
 ) -> ScalarCode:
-    """Return the OpenCL C of a program, whose inputs and outputs are given by name; raise NoCode if a step has none.
+    """Return the OpenCL C of a program, whose inputs and outputs are given by name; raise NoCode if a step has no code.
 
     Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
     are vectors. `helpers` collects called functions. `wrong_functions` names the scalars whose vector functions are
-    wrong in the driver, and are replaced.
+    wrong in the driver; these functions are replaced.
     """
     writer = _CodeWriter(uniform, width, helpers, wrong_functions)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
@@ -101,7 +101,7 @@ class _CodeWriter:
         return name, scalar.dtype
 
     def is_uniform(self, value: str) -> bool:
-        """Return whether all elements share a value: a uniform input, a literal, or an expression of these."""
+        """Return whether all elements share a value: a uniform input, a literal, or an expression of such values."""
         return value in self._uniform or not value.isidentifier() or value in ("NAN", "INFINITY")
 
     def flush(self) -> None:

@@ -21,7 +21,7 @@ from optdb.codegen.scalars.types import NoCode, c_type, convert, is_complex, is_
 
 
 class NotInVectors(Exception):
-    """An expression has no vector form and must be computed lane by lane."""
+    """Raised if an expression has no vector form, and must be computed lane by lane."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class ScalarEmitter:
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return the element of the scalar's array at an index that is the input plus the scalar's offset."""
+        """Return the element of the scalar op's array at an index: the op's input plus the op's offset."""
         return self._element(self.input(0, "int64"))
 
     def _element(self, index: str) -> str:
@@ -359,8 +359,8 @@ _REAL: dict[str, Entry] = {
     "Imag": lambda emit: emit.number(0),
     "Cast": _cast,
     "Element": lambda emit: emit.element(),
-    # These functions are computed in double precision for any output dtype, as in SciPy and the host's C code, because
-    # of cancellation.
+    # Because of cancellation, these functions are computed in double precision for any output dtype, as in SciPy and
+    # the host's C code.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
 

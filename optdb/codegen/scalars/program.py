@@ -59,7 +59,7 @@ class ScalarProgram:
     """A sequence of scalar ops.
 
     `steps` are applications of scalars to inputs and results of earlier steps. With `takes_arguments`, kernels take the
-    program's numbers as arguments (`with_arguments`); equality ignores this.
+    program's numbers as arguments (`with_arguments`); equality ignores `takes_arguments`.
     """
 
     def __init__(
@@ -227,8 +227,8 @@ def program_of_graph(
 ) -> ScalarProgram:
     """Translate a graph of the host framework's scalar ops to a program.
 
-    Variables have a ``type.dtype``, and constants ``data``; nodes, in topological order, have an ``op``, ``inputs`` and
-    ``outputs``. `program_of` returns an op's program for inputs with given dtypes.
+    Variables have a ``type.dtype``, and constants also have ``data``; nodes are in topological order, and have an
+    ``op``, ``inputs`` and ``outputs``. `program_of` returns an op's program for inputs with given dtypes.
     """
     builder = ProgramBuilder(dtypes)
     values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))

@@ -34,7 +34,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 class NoCode(NotImplementedError):
-    """A computation has no OpenCL C; the message says why."""
+    """Raised if there is no OpenCL C code for a computation; the message says why."""
 
 
 def c_type(dtype: str) -> str:
@@ -48,7 +48,7 @@ def c_type(dtype: str) -> str:
 def unsigned(dtype: str) -> str:
     """Return the C type in which integers of `dtype` are added and multiplied.
 
-    It is unsigned, because signed overflow is undefined, and at least as wide as an int.
+    The type is unsigned, because signed overflow is undefined, and it is at least as wide as an int.
     """
     return "ulong" if dtype.endswith("64") else "uint"
 

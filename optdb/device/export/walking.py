@@ -221,7 +221,7 @@ def on_host(array: Array) -> DeferredArray:
 
 
 def _array_of(value: Any) -> Array | None:
-    """Return the device array from which the value is or will be copied; None for other values."""
+    """Return the device array from which a host value is or will be copied; None for other values."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
         value = value.source.array
     return value if isinstance(value, Array) else None

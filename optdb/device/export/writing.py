@@ -1,4 +1,4 @@
-"""Traces functions for examples, and writes them to a file with their shared variables."""
+"""Traces functions for examples, and writes the functions and their shared variables to a file."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace, and the reason why it is limited to the example's shapes; None if lengths may differ."""
+    """Return a trace, and the reason why it is limited to the example's shapes, or None if it is not limited."""
     if fixed is not None:
         return traced(True), fixed
     try:
@@ -216,7 +216,7 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
 
 
 def _covers(trace: Trace, arguments: Sequence[HostArray]) -> bool:
-    """Return whether an earlier trace is also valid for the arguments of another example."""
+    """Return whether an earlier trace is also valid for an example's arguments."""
     rules = _rules(trace, [f"argument {i}" for i in range(len(arguments))])
     values = rules.values(BoundCall(arguments, trace.compute_units))
     shapes = [values.numbers(list(map(operand, shape))) for shape in trace.arguments]

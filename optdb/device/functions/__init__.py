@@ -1,1 +1,1 @@
-"""Functions of lazy tensors: each is traced for the shapes of a call, fused into a few kernels, and run by plans."""
+"""Functions of lazy tensors; each function is traced for a call's shapes, fused into kernels, and run by plans."""

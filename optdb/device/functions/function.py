@@ -21,7 +21,7 @@ from optdb.runtime.sigint import defer_sigint
 
 #: The maximum number of traced calls that a function keeps; when another one is added, all are discarded.
 _MOST_TRACED = 64
-#: A call is first traced for the calling thread if its arguments have at most this many bytes.
+#: A call is first traced for execution in the calling thread if its arguments have at most this many bytes.
 _MOST_BYTES_IN_CALLER = 1 << 20
 
 
@@ -67,7 +67,7 @@ class TracedFunction:
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in the cells; store next values in the cells, and return None for them.
+        """Return the outputs for the cells' arguments, with None for next values, which are stored in the cells.
 
         Arguments are NumPy arrays of the declared dtypes, device values, or other values.
         """
@@ -97,7 +97,7 @@ class TracedFunction:
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
-        # The shapes are computed here, since this takes as long as it takes to call `shapes_of`.
+        # Compute the shapes inline, because the overhead of calling `shapes_of` would be as large as the computation.
         shapes = tuple([getattr(cell[0], "shape", None) for cell in cells])
         for traced in self._traced_calls.get(shapes, ()):
             if not traced.values or traced.fits([cell[0] for cell in cells]):

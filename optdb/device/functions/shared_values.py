@@ -2,7 +2,7 @@
 
 A :class:`PairedBuffer` transfers an array unless host and device share memory. A :class:`PlacedValue` holds a shared
 value on the device, and the host's cell contains a proxy. On a device that shares the host's memory, the proxy is a
-NumPy array over the device's memory. On other devices, and while a call may be running, it is a
+NumPy array over the device's memory. On other devices, and while a call may be running, the proxy is a
 :class:`ValueOnDevice`, which fetches the value when the host needs it.
 """
 
@@ -36,12 +36,12 @@ def is_same_memory(context: Context) -> bool:
 
 
 class PairedBuffer:
-    """A one-dimensional array on the device, with its values in an array of any shape on the host."""
+    """A one-dimensional device array, paired with a host array that holds its values and may have any shape."""
 
     def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
         self._queue = context.queue
         size = math.prod(shape)
-        #: The values on the host, as a vector and in their shape.
+        #: The values on the host: as a vector, and as an array of the given shape.
         self.host = np.zeros(size, dtype)
         self.values = self.host.reshape(shape)
         #: Whether the host array and the device buffer share memory.
@@ -201,7 +201,7 @@ class PlacedValue:
         return value
 
     def may_hold(self, cell: Cell, value: Any) -> bool:
-        """Return whether the cell's new value fits into this memory, and nothing else refers to the old value."""
+        """Return whether the cell's new value fits into this memory and nothing else refers to the old value."""
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
@@ -250,7 +250,7 @@ def fetched(cell: Cell) -> Any:
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return a proxy's shared value; None if the value is not in the context."""
+    """Return a proxy's shared value; None if it belongs to a different context."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 

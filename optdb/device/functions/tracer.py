@@ -223,7 +223,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Make each call check the conditions: before its updates, or with its results if it has no updates."""
+        """Make each call check the conditions before its updates or, if it has none, when it reads back its results."""
         if not self._updates:
             self.traced.conditions = conditions
             return

@@ -1,4 +1,4 @@
-"""Merges small copies of next values into one launch of *scattered* tiles (``programs``).
+"""Merges the small copies that update variables into one launch of *scattered* tiles (``programs``).
 
 A training step ends with one copy per parameter, most of which run in less time than the driver needs to enqueue them.
 """
@@ -59,7 +59,7 @@ def build_early(context: Context) -> None:
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
-    """Replace runs of consecutive, independent small copies by launches."""
+    """Replace runs of consecutive, independent small copies with launches."""
     return CommandList(
         command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
     )

@@ -1,4 +1,4 @@
-"""Replaces a plan's commands by fewer launches if that pays off (:class:`LaunchMerging`).
+"""Replaces a plan's commands with fewer launches if that pays off (:class:`LaunchMerging`).
 
 A generator, the *course*, decides which commands are merged, and when. It yields a :class:`Pause` to let calls continue
 meanwhile, and finally returns the merged commands. :class:`CommandAccesses` determines which commands may be reordered.
@@ -29,7 +29,7 @@ class Pause:
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Total number of calls to the plan after which the course continues.
-    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after these calls.
+    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after `calls` calls.
     is_watched: bool = False  #: Whether each call during the wait has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
 
@@ -64,7 +64,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Count `times` calls that may run without Python; return whether a call must run in Python first."""
+        """Count `times` calls that may run without Python; return whether one of them must run in Python."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False
@@ -97,7 +97,7 @@ Accesses = Callable[[Any], Sequence[ByteRange]]
 
 
 class CommandAccesses:
-    """Looks up the byte ranges that bound commands read and write."""
+    """Looks up the byte ranges read and written by bound commands."""
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers

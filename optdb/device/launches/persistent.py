@@ -1,4 +1,4 @@
-"""Replaces a plan's commands by persistent launches, in which resident groups execute chains of small commands.
+"""Replaces a plan's commands with persistent launches, in which resident groups execute chains of small commands.
 
 Calls wait for merging only if the flag ``optdb.persistent_launches`` is not 'auto'. The build starts when the launch
 time that merging would have saved reaches a share of the compile time. Then several configurations are timed, and the
@@ -265,7 +265,7 @@ class PersistentMerger:
         return self._merged(self._configurations[0])
 
     def find_commands(self) -> int | None:
-        """Find commands to merge; return the number of calls after which a build pays off, or None."""
+        """Find commands to merge; return after how many calls a build pays off, or None if none are found."""
         with logged("finding launches to merge"):
             self._configurations = self._find_configurations()
             merged: dict[int, list[Any]] = {}
@@ -351,7 +351,7 @@ def _runs(
         if not handle:
             yield block, 0
             continue
-        # Even stages contain the commands that keep their own launches.
+        # Stages with even numbers contain the commands that keep their own launches.
         kinds = [_is_mergeable(command, residencies) for command in unhurried(block)]
         stages = stages_of(list(map(accesses, unhurried(block))), kinds)
         ordered = sorted(range(len(block)), key=stages.__getitem__)

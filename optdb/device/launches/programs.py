@@ -1,7 +1,7 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
-A *tile* is the work that one group does at a time: one of the command's work items for each item of the group, or a
-piece of a copy. The merged kernel calls the other kernels as functions that ``bodies`` generates. A kernel whose
+A *tile* is the work that one group does at a time: one work item of the command for each item of the group, or a piece
+of a copy. The merged kernel calls the kernels in the table as functions, which ``bodies`` generates. A kernel whose
 items synchronize needs groups of its own group size, or runs in *teams*, which are parts of a group that synchronize
 separately (``GridBarrier.has_teams``).
 """
@@ -140,7 +140,7 @@ def _words(
         "ITEMS": items,
         "PIECE": form.piece_nbytes,
         "SPACE": form.space,
-        # Only kernels may query ids.
+        # Functions that are not inlined must not query ids.
         "ATTRIBUTE": NOINLINE if form.item == "0" else "",
         "ENTRY_WORDS": ENTRY_WORDS,
         "LOCALS": f"{shared}\n{barrier.locals}",

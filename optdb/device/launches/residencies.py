@@ -22,9 +22,9 @@ from optdb.runtime.library import cl
 _ITEMS = {"cpu": 1, "gpu": 256}
 #: The maximum number of tiles per group; a command with more tiles keeps its own launch.
 MAX_ROUNDS = 4
-#: The maximum number of tiles per group for products and for reductions. The items of these kernels synchronize, so the
-#: kernels are faster if several groups share a compute unit, as in a separate launch: on an H200, the sum of 3,200 rows
-#: of 10,000 columns takes 75 us instead of 130 us.
+#: The maximum number of tiles per group for products and for reductions. The work items of products and reductions
+#: synchronize, so these kernels are faster if several groups share a compute unit, as in a separate launch: on an H200,
+#: the sum of 3,200 rows of 10,000 columns takes 75 us instead of 130 us.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
@@ -57,13 +57,13 @@ class Residency:
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return the maximum number of tiles for which a command is merged."""
+        """Return the maximum number of tiles that a command can have and still be merged."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups
         if not isinstance(command, EnqueueKernel):
             return most
-        if has_large_tiles(command.name):  # merged with other commands, such kernels take 2.6 times as long
+        if has_large_tiles(command.name):  # merged kernels with large tiles take 2.6 times as long
             return 0
         if command.name.startswith(_PRODUCT):
             return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)

@@ -1,9 +1,9 @@
 """Merges consecutive small launches into one launch whose single work item executes them in order.
 
-A command is small if it has one work item, or if running it on several cores saves less time than a launch costs,
-according to the profiling events of a few calls. Compilation starts when the launch time that merging would have saved
-reaches the compile time, a rule that costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy
-caching", Algorithmica 3, 1988).
+A command is small if it has one work item, or if the profiling events of a few calls show that running it on several
+cores saves less time than a launch costs. Compilation starts when the launch time that merging would have saved reaches
+the compile time. This rule costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
+Algorithmica 3, 1988).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Branches:
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Run the nodes of a call from its first round `here` on, and empty dead cells; return the path."""
+        """Run the nodes of a call, starting with its first round `here`, and empty dead cells; return the path."""
         while True:
             for number in here.order:
                 compute(number)
@@ -169,7 +169,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node may use under these conditions; if `certainly`, those that it must use."""
+        """Return the inputs that a node may use, given the known conditions; if `certainly`, those that it must use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -179,7 +179,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` may need; if `certainly`, that they must need."""
+        """Return the numbers of the nodes that the outputs and `more` may need or, if `certainly`, must need."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -360,7 +360,7 @@ class LinkedFunction:
     overwritten: Set[ValueId] = frozenset()
     #: The numbers of the nodes that overwrite inputs of the function.
     final: frozenset[int] = frozenset()
-    #: Maps a node's number to the nodes that must run before it, since they read values that it overwrites.
+    #: Maps the number of a node that overwrites values to the readers of these values, which must run before the node.
     before: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: Whether a call empties each cell as soon as its value is dead.
     frees: bool = True
@@ -374,9 +374,9 @@ class LinkedFunction:
     #: Maps a device output to a function that selects the output's buffer in each call: the function maps the value's
     #: layout to a buffer, or to None for the buffer that the plan chooses.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
-    #: Device inputs whose current values are never read, so that next values may be written early (``plan``).
+    #: Device inputs whose current values are never read, so that their next values may be written early (``plan``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches immediately, because other devices wait for calls.
+    #: Whether plans merge small launches in their first run, because other devices wait for this function's calls.
     merges_at_once: bool = False
     #: Whether a call with the same inputs as the last call only enqueues the last call's commands.
     repeats_commands: bool = False

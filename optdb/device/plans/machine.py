@@ -43,7 +43,8 @@ class PlannedMachine:
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
-        #: Called once, in the next call, after everything else that may raise; if this raises, no update is stored.
+        #: A callback for the next call only: it runs after everything else that may raise; if it raises, no update is
+        #: stored.
         self.before_commit: Callable[[], None] | None = None
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
@@ -91,11 +92,11 @@ class PlannedMachine:
         ]
 
     def merge_at_once(self) -> None:
-        """Let plans merge small launches in their first run, without waiting until that pays off."""
+        """Let plans merge small launches in their first run, without waiting until merging pays off."""
         self.linked.merges_at_once = True
 
     def repeat_commands(self) -> None:
-        """Let a call with the same inputs as the last call only enqueue the last call's commands."""
+        """Let calls with unchanged inputs do nothing but enqueue the last call's commands."""
         self.linked.repeats_commands = True
 
     @property
@@ -113,7 +114,7 @@ class PlannedMachine:
         """Compute the outputs from the input cells; return None if the outputs are in their cells.
 
         `before` is called with the first commands, before any effect that another function could observe. `before` must
-        do nothing but enqueue commands, and returns whether it has enqueued the given commands.
+        do nothing but enqueue commands, and must return whether it has enqueued the given commands.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None
@@ -197,7 +198,7 @@ class PlannedMachine:
         if plan is None:
             self._record(search.shapes, search.addresses, search.first)
         elif search.before is plan and not (self.linked.branches.conditions or self._keys.rebound):
-            # Without branches and rebindable inputs, the same arrays always select the same plan.
+            # Without branches or rebindable inputs, the same arrays always select the same plan.
             noted = self._keys.noted(search.shapes)
             if noted is not None:
                 self._last = LastCall(plan, *noted)
@@ -225,7 +226,7 @@ class PlannedMachine:
         return repetition.next_commands()
 
     def _repetition(self, plan: Plan) -> Repetition | None:
-        """Return how to repeat the call that has just ended; None if that takes more than enqueueing commands."""
+        """Return how to repeat the call that just ended; None if repeating it takes more than enqueueing commands."""
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
         if plan.copies or not plan.commit.is_final:
@@ -243,7 +244,7 @@ class PlannedMachine:
         return Repetition(plan, values, hosts, commands)
 
     def _finish(self, plan: Plan) -> None:
-        """Run the plan's steps that overwrite inputs, and commit; both happen completely or not at all."""
+        """Run the plan's steps that overwrite inputs, and commit, either completely or not at all."""
         commit = plan.commit
         if self._is_pure and not plan.copies and self.before_commit is None:
             return
@@ -265,8 +266,8 @@ class PlannedMachine:
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
         """Run several calls on the input cells; all next values must be on the device.
 
-        The first steps are ordinary calls, until a step only enqueues the commands of a plan and its commit. The last
-        step is an ordinary call again. `run_ahead` bounds the number of unfinished steps.
+        The first steps are ordinary calls, until a step can be run by only enqueueing the commands of a plan and its
+        commit. The last step is an ordinary call again. `run_ahead` bounds the number of unfinished steps.
         """
         while times:
             self()
@@ -344,7 +345,7 @@ class PlannedMachine:
         return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
     def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
-        """Return the path of the latest call with these shapes and the round `contained`; None if there is none."""
+        """Return the latest call's path for these shapes that includes the round `contained`; None if there is none."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if contained in path.rounds), None)
 

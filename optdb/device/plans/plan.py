@@ -59,7 +59,7 @@ class Plan:
         self._final = donation.final
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
-        #: The number of commands that an unmerged run enqueues if nothing has changed.
+        #: The number of commands that a run without merged launches enqueues if nothing has changed.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in recording.kept_nodes
         )
@@ -77,20 +77,21 @@ class Plan:
         self.commit = CommitUpdates(linked, 0 if recording.updates_from_external else MAX_RECORDINGS)
         #: Whether calls may have to copy results for the caller, which is possible even if the commit is recorded.
         self.copies = True
-        #: The variables whose value or address in the current call differs from the recording.
+        #: The variables whose value or address in the current call differs from that in the recording.
         self._changed: set[ValueId] = set()
         #: Whether any node runs in Python in every call.
         self.always_computes = any(step.free for step in self._steps)
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         segments = [segment.commands for segment in self._segments]
         contexts = {linked.contexts[var] for var in self._arrays}
-        # The course does not refer to the plan: a reference cycle would delay the release of its memory.
+        # The generator that merges launches does not refer to the plan: a reference cycle would delay the release of
+        # the plan's memory.
         self._merging = LaunchMerging(_merging_course(linked, segments, contexts, self._accesses))
         #: The cache of `_concatenated`: the lists of commands, and their concatenation.
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
         #: The cache of `_divided`: a command list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
-        # After a call, `commit` and `release` may have replaced results by copies.
+        # After a call, `commit` and `release` may have replaced results with copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
@@ -144,7 +145,7 @@ class Plan:
             self.linked.cells[var][0] = None
 
     def run(self, before: Before | None = None) -> None:
-        """Run the steps before the final part; raise `BranchTaken` if the call takes another path.
+        """Run the steps before the final part; raise `BranchTaken` if a condition differs from its value in the plan.
 
         For `before`, see `PlannedMachine`. The caller must have counted this call with `expect`.
         """
@@ -254,13 +255,13 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a call with the last call's inputs; None if the call would need Python."""
+        """Return all commands of a call with the same inputs as the last call; None if the call would need Python."""
         lists = [*(step.repeated(self._changed) for step in self._steps), self.commit.commands()]
         repeated = [commands for commands in lists if commands is not None]
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results in plan arrays unless they are `borrowed`; return whether later calls may have to copy."""
+        """Copy results in the plan's arrays, except `borrowed` ones; return whether later calls may need copies."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
@@ -368,7 +369,7 @@ class _Values:
         #: For each memory block, the number of outputs in it, plus one if the block is kept or external.
         self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
         given = {layout.memory for layout in layouts.values() if layout.memory is not None}
-        #: The number of memory blocks in each buffer, by the buffer's handle; users' arrays may be in sub-buffers.
+        #: The number of memory blocks in each root buffer, by the buffer's handle; users' arrays may be in sub-buffers.
         self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
         #: The values that a node or the caller reads.
         self._read = {*outputs, *(var for node in self._nodes for var in path.inputs_of(node))}

@@ -131,7 +131,7 @@ class Recording:
 
     @property
     def updates_from_external(self) -> bool:
-        """Whether a next value is in an external input's memory, so that each call copies from a different buffer."""
+        """Whether a next value is in an external input's memory, so that calls copy it from different buffers."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()
         return any(var in self.layouts and self.layouts[var].memory in external for var in following)
@@ -147,7 +147,7 @@ class Recording:
     def invariant(self) -> frozenset[int]:
         """The numbers of nodes that run once, because their results are small and never change.
 
-        An example is the number of elements in a mean.
+        An example is the node that computes the number of elements in a mean.
         """
         linked = self.linked
         numbers: set[int] = set()
@@ -176,7 +176,8 @@ class Recording:
     def kept_uploads(self) -> frozenset[int]:
         """The guarded nodes whose small arrays are kept in separate memory while host inputs are unchanged.
 
-        Nodes whose commands may be held and dropped are excluded, because the content of their arrays would be unknown.
+        Nodes whose commands may be held back and then dropped are excluded, because the content of their arrays would
+        be unknown.
         """
         early = itertools.islice(self.steps, self.path.final)
         return frozenset(
@@ -202,8 +203,8 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> Recording:
     """Run a function's nodes, starting with the round `first`, and record their commands.
 
-    From the first node that overwrites an input of the function, the recorder holds back commands, which the caller
-    enqueues.
+    Starting with the first node that overwrites an input of the function, the recorder holds commands back, and the
+    caller enqueues them.
     """
     branches = linked.branches
     recording = Recording(linked)
@@ -294,7 +295,7 @@ def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId])
 
 
 def kept(value: Any) -> Any:
-    """Return a copy of a small array for later comparison; otherwise None, which equals no value."""
+    """Return a copy of a small array for later comparison; return None, which equals no value, for any other value."""
     if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
         return np.array(value)
     return None
@@ -337,7 +338,7 @@ def _arrays(
 
 
 class BudgetedRecorder(Recorder):
-    """Records a function whose inputs are in their cells, and raises when the function exceeds the budget."""
+    """Records a function whose inputs are in cells; raises MemoryError if the function exceeds its budget."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()

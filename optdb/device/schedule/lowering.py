@@ -45,7 +45,7 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
 class Lowering(LoopBody):
-    """Writes the body of a kernel over a domain; with `takes_rows`, the loop may multiply matrix rows by a vector."""
+    """Writes a kernel's body over a domain; with `takes_rows`, the body may multiply matrix rows by a vector."""
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool) -> None:
         super().__init__(domain)
@@ -54,7 +54,7 @@ class Lowering(LoopBody):
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        #: For each fold being unrolled, outermost first, the number of computed elements, including repetitions by
+        #: The number of elements that each fold being unrolled computes, outermost first, including repetitions by
         #: outer folds.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
@@ -81,7 +81,7 @@ class Lowering(LoopBody):
                     stack.append((request, started))
                 else:
                     result = self._memo[request] = started
-            # Pass the result to the evaluation that waits for it, until an evaluation requests another element.
+            # Pass results to the waiting evaluations until one of them requests another element.
             while stack:
                 key, evaluation = stack[-1]
                 try:
@@ -95,7 +95,7 @@ class Lowering(LoopBody):
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors to store so that the body shrinks: unrolled folds, or one tensor about halfway to `root`."""
+        """Return tensors that shrink the body if stored: unrolled folds, or one tensor about halfway to `root`."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
@@ -204,7 +204,7 @@ class Lowering(LoopBody):
         return index.plus(self._clamped(value, length, lookup.tensor))
 
     def _clamped(self, value: Operand, length: int, indices: Tensor) -> Index:
-        """Return an index in int64, clamped to the axis: unused vector lanes may contain any value."""
+        """Return an int64 index, clamped to the axis because unused vector lanes may contain any value."""
         if self.dtype_of(value) != "int64":
             value = self.apply(Scalar("Cast", "int64"), [value])
         constant = indices.value if isinstance(indices, Constant) else None
@@ -268,7 +268,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return the indices within the replaced slice, each None if it is outside; return None if one is unknown."""
+        """Return indices within the replaced slice, with None for each index outside; None if an index is unknown."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):
@@ -321,7 +321,7 @@ def unrolls(tensor: Folded, stored: Replacements) -> bool:
 
 
 def has_parts(tensor: Folded, stored: Replacements) -> bool:
-    """Return whether a fold adds stored partial sums."""
+    """Return whether a fold adds up stored partial sums."""
     source = resolve(tensor.x, stored)
     return isinstance(source, Stored) and source.is_parts
 

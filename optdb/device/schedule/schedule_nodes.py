@@ -26,11 +26,11 @@ class ScheduleNode:
     """A computation that writes buffers, and the nodes that must precede it."""
 
     def __init__(self) -> None:
-        #: The buffers that the node reads, and other nodes that must precede it.
+        #: The buffers that the node reads, and nodes that must precede it for other reasons.
         self.reads: set[Buffer] = set()
         self.after: list[ScheduleNode] = []
         self.writes: list[Buffer] = []
-        #: Whether the node comes after all nodes that are not late.
+        #: Whether the node must run after all nodes for which this is False.
         self.is_late = False
 
 

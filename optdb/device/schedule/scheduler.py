@@ -47,7 +47,7 @@ from optdb.device.tensors import (
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Maximum number of accumulators in a fold that keeps axes.
+#: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop.
 MOST_ACCUMULATORS = 64
 #: Number of elements in shared partial sums: with this many elements, few atomic additions collide.
 SHARED_ELEMENTS = 1 << 16
@@ -157,7 +157,7 @@ class Schedule(ElementwiseSchedule):
                 if start % carried.length not in read:
                     self._store_in_place(value, target)
                     continue
-                # The step may still read the row, so the new value is copied there at the end of the step.
+                # The step may still read the row, so the new value is copied to the row at the end of the step.
                 region = Stored(Buffer(target.size, target.dtype), target.shape)
                 late.append((self.store(value, region), target))
         steps = self.steps()
@@ -208,7 +208,7 @@ class Schedule(ElementwiseSchedule):
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
 
     def _reduce(self, tensor: Folded) -> Stored:
-        """Add a reduction, which reads arrays directly if its elements need no other computation."""
+        """Add a reduction; if possible, its prologue computes the elements from stored arrays."""
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         specs, inputs, program = self._prologue(tensor.x)
         fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype

@@ -119,7 +119,7 @@ class ReductionRound(Op):
         return slots
 
     def host_slots(self, offset: int) -> list[int]:
-        """Return the positions after the token that hold piece lengths (`offset` 1) or element counts (`offset` 2)."""
+        """Return the positions after the token of piece lengths (`offset` 1) or of element counts (`offset` 2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:

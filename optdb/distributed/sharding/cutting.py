@@ -41,7 +41,7 @@ def synchronous_training(
     own_statistics: bool,
     buckets: int = 0,
 ) -> SynchronousTraining:
-    """Return the functions for exact steps.
+    """Return the functions for exact steps, which by default give the same results as steps on one device.
 
     Parameters
     ----------
@@ -273,9 +273,9 @@ class _Cut:
             todo += node.inputs
 
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
-        """Copy a graph, with one round for all inner sums and moments that do not depend on each other.
+        """Copy a graph, with one reduction round for all inner sums and moments that do not depend on each other.
 
-        Return the outputs and the number of rounds. Integers, which are on the host, have separate rounds.
+        Return the outputs and the number of rounds. Integers, which are on the host, have separate reduction rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}
@@ -294,7 +294,7 @@ class _Cut:
 
 
 def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
-    """Create the round that replaces the given nodes, add its results to `copies`, and return its token.
+    """Create the reduction round that replaces the given nodes, add its results to `copies`, and return its token.
 
     Arrays with the same reduction and dtype share a vector, since each vector needs a transfer and a message.
     """
@@ -355,7 +355,7 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the value that `held` stores for a variable."""
+    """Return the value of `var` that the shared variable `held` stores."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 

@@ -41,7 +41,7 @@ class Replicated(Value):
 
 @dataclass(frozen=True)
 class Sharded(Value):
-    """Each worker has the rows of its part of the batch along one axis."""
+    """Along one axis, each worker has the rows of its part of the batch."""
 
     axis: int
     #: Whether there is exactly one row for each example.
@@ -65,7 +65,7 @@ class Own(Value):
 class Length(Value):
     """An integer that depends on the length of a worker's part."""
 
-    #: The integer for the length of the whole batch, which is equal on all workers.
+    #: The integer that corresponds to the length of the whole batch; it is equal on all workers.
     whole: Variable
     #: Whether the integer is the length itself.
     unit: bool = False

@@ -135,7 +135,7 @@ class Spreader:
         return list(map(Replicated, remade(node, self.wholes(inputs, node))))
 
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
-        """Return the means and variances over all workers that a node needs; see `MergeMoments`."""
+        """Return the means and variances that a node needs, computed over all workers; see `MergeMoments`."""
         if self.in_loop:
             raise NotSplittable(node, f"it needs {own} of all workers in each step of a loop")
         self._merges += 1
@@ -160,7 +160,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return the outputs of a node that is remade with new inputs; the node's outputs if its inputs are unchanged."""
+    """Return the outputs of a copy of a node with new inputs, or the node's own outputs if no input is new."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs

@@ -1,7 +1,7 @@
 """Faster versions of FunctionGraph's methods, used while graphs are optimized.
 
-They call the features in the same order as the originals and raise the same errors, but take no step whose cost grows
-with the size of the graph.
+The methods call the features in the same order as the originals and raise the same errors, but take no step whose cost
+grows with the size of the graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data about a graph while sessions run; `order` and `by_op` are None after a change of the graph."""
+    """Data about a graph while sessions run; `order` and `by_op` are None after the graph changes."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -51,7 +51,7 @@ class _Watched:
 #: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: Keeps each graph alive until the last session ends, so that an event requires only a plain dictionary look-up.
+#: A plain dictionary, since it is read at each event; it keeps each graph alive until the last session ends.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -166,8 +166,8 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised an error.
 
-    Theano sets a new input before it imports the input's ancestors; if the import fails, the change is missing from the
-    history.
+    Theano sets a new input before it imports the input's ancestors; if the import fails, the history lacks the change
+    to the input.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None
@@ -333,7 +333,7 @@ def remove_client(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    To find the caller that its errors name, Theano uses ``inspect``, which reads the files of all modules.
+    Theano's errors name the caller; to find it, Theano uses ``inspect``, which reads the files of all modules.
     """
     began = time.time()
     try:

@@ -25,7 +25,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """In the block, record no stack traces for new variables, as when Theano compiles a function."""
+    """Suppress stack traces for new variables within the block, as Theano does while it compiles a function."""
     return _limit.held()
 
 

@@ -18,7 +18,8 @@ from theano.misc.ordered_set import OrderedSet
 from optdb.host.api.config import config
 from optdb.host.api.patching import around
 
-#: The name under which Theano registers the shape feature, and then the names of rewriters that fail without it.
+#: The name under which Theano registers the shape feature, followed by the names of rewriters that fail without this
+#: feature.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 
 
@@ -61,7 +62,7 @@ def _selected(db: DB, query: Query) -> list[Any]:
 
 
 def _elements(members: OrderedSet) -> dict[Any, Any]:
-    """Return a dictionary of the elements of `members` in order, which caches their hashes."""
+    """Return a dictionary whose keys are `members` in order, with their hashes cached."""
     return members._OrderedSet__map
 
 

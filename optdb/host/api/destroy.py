@@ -87,7 +87,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Return a patch with which a Supervisor queries a `handler` once, instead of once for each protected variable."""
+    """Return a patch that makes a Supervisor query a `handler` once, instead of once for each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -22,7 +22,7 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 
 
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
-    """Register the function that links graphs for devices; it replaces the previous one.
+    """Register the function that links graphs for devices, in place of the function registered before.
 
     The function takes the linker and the storage of the inputs and outputs, and returns the result of a linker's
     ``make_thunk``.

@@ -13,7 +13,7 @@ that it tracks, and again before a graph is considered finished.
   declines a node declines it again until an ancestor changes. Other rewriters read the users of a variable or the
   ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's users. The refusals of a rewriter that builds
   replacements from inferred lengths may still be lasting, if they do not depend on these lengths.
-- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order of registration, so
+- ``before``: a rewriter that the row's rewriter must precede. Theano tries rewriters in the order of registration, so
   that some rewriters move a node before other rewriters find that it is zero. For example, after a product with zero
   has been moved into the branches of a switch, it may no longer be recognized as zero, and the switch's condition is
   computed unnecessarily.

@@ -48,7 +48,7 @@ def is_cheap(op: Any) -> bool:
 
 def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
     """Return an op that executes `steps` on scalars like `inputs`, and returns the last step's output."""
-    # If the op cache is installed, another metaclass may construct ops.
+    # If the op cache is installed, its metaclass may have replaced MetaObject.
     if type(Composite) is MetaObject and config.compute_test_value == "off":
         plain = _PlainSteps([var.type.dtype for var in inputs])
         if plain.take_all(steps):
@@ -144,7 +144,7 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar like `var`; with test values on, it gets the first element of `var`'s test value, or 0."""
+    """Return a scalar like `var`; if test values are enabled, its test value is the first element of `var`'s, or 0."""
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar

@@ -1,4 +1,4 @@
-"""The host's matrix products and sums, for Gemm insertion."""
+"""Finds and builds the host's matrix products and sums, for the insertion of Gemm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_combination(node: Apply) -> bool:
 
 
 def combined(node: Apply) -> list[Variable]:
-    """Return the operands of a step that may be linear combinations themselves."""
+    """Return those operands of a step that may themselves be linear combinations."""
     assert isinstance(node.op, Elemwise)
     if not isinstance(node.op.scalar_op, theano.scalar.Mul):
         return list(node.inputs)
@@ -42,7 +42,7 @@ def combined(node: Apply) -> list[Variable]:
 def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     """Return the terms of the linear combination that `node` computes, and the summands that cannot be terms.
 
-    These summands, which Theano's GemmOptimizer drops, have a different dtype or rank.
+    These summands, which Theano's GemmOptimizer drops, have a dtype or rank that terms cannot have.
     """
     canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)

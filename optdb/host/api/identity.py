@@ -44,7 +44,7 @@ class OpNumbering:
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
-        """Number `op`; all ops that are equal by their class's own ``__eq__`` have the same number.
+        """Number `op`; ops that are equal according to their class's own ``__eq__`` have the same number.
 
         Raises
         ------
@@ -107,7 +107,7 @@ _EQ_BY_PROPS = _ByProps.__eq__.__code__
 
 @functools.cache
 def _props_of(cls: type) -> tuple[str, ...] | None:
-    """Return the attributes that Theano's generated methods compare; None for a class with other methods."""
+    """Return the attributes that Theano's generated methods compare; None if the class has methods of its own."""
     hashed = _original(cls, "__hash__", _originals_hash)
     equal = _original(cls, "__eq__", _originals_eq)
     if getattr(hashed, "__code__", None) is not _HASH_BY_PROPS or getattr(equal, "__code__", None) is not _EQ_BY_PROPS:

@@ -95,7 +95,7 @@ def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[
                 running.inside = True
                 try:
                     with scope():
-                        # Look the method up again, because the scope's patches are above this one.
+                        # Look the method up again, because the scope may have installed patches on top of this patch.
                         return getattr(FunctionMaker, name)(self, *args, **kwargs)
                 finally:
                     running.inside = False

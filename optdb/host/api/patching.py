@@ -164,9 +164,9 @@ class PatchGroup:
     title : str
         The purpose of the patches.
     in_force : str
-        When they are installed.
+        When the patches are installed.
     undo : str
-        What the user calls to remove them.
+        What the user calls to remove the patches.
     patches : iterable of Patch
         The patches.
     """

@@ -1,4 +1,4 @@
-"""A form for node rewriters' results that all hosts share, the names of rewriters, and facts about rewriters."""
+"""A common form for the results of all hosts' node rewriters, the names of rewriters, and facts about rewriters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     before: Any = None
 
     def may_apply(self, op: Any) -> bool:
-        """Return whether the rewriter may apply to a node of `op`, which it tracks."""
+        """Return whether the rewriter, which tracks `op`, may apply to nodes of `op`."""
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:

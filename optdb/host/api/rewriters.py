@@ -141,7 +141,7 @@ class GraphRewriter(Optimizer):
         fgraph : FunctionGraph
             The graph.
         pairs : sequence of (Variable, Variable)
-            Old variables and new ones.
+            Old variables and their replacements.
         """
         replace_all(fgraph, pairs, reason=type(self).__name__)
 

@@ -1,8 +1,8 @@
 """Shares equal Scan ops.
 
-Scan lacks Theano's metaclass, so ``__new__`` returns the shared op, and ``__init__`` then does nothing. A Scan stores
-the function of its loop, which includes storage, in an attribute. The thunks of each graph therefore use a copy of the
-op; the shared op keeps the last compiled function.
+Scan has no metaclass that could share instances, so ``__new__`` returns the shared op, and ``__init__`` then does
+nothing. A Scan keeps the compiled function of its loop, including the function's storage, in an attribute. The thunks
+of each graph therefore use a copy of the op; the shared op keeps the last compiled function.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these lists may be the same object; making the thunk would then remove elements from it twice, and fail.
+    # Two of the inner lists may be the same object; making the thunk would then remove elements from that list twice,
+    # and fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -89,7 +90,8 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# This group stays installed: if object.__new__ were restored, CPython would not use it, and would reject arguments.
+# This group of patches stays installed: CPython would not use a restored ``object.__new__``, and would reject
+# arguments.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",

@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that created a variable, which Theano records."""
+"""Finds the line of the user's code that created a variable, in the stack trace that Theano records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAR = 1000
 
 
 def source_location(var: Variable) -> tuple[str, str]:
-    """Return the user's line that created a variable, and its call stack; both are empty if unknown.
+    """Return the user's line that created a variable, and the call stack at that time; both are empty if unknown.
 
     If a rewriter has dropped the line, return the line of the nearest ancestor: ``after train.py:11: h = x.dot(w)``.
     """
@@ -42,14 +42,14 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Copy the stack trace of `old` to its replacement `new`, so that `new` names the user's line, not optdb's."""
+    """Copy the stack trace of `old` to its replacement `new`, so that it leads to the user's line, not to optdb's."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace
 
 
 def creation_trace(var: Variable) -> str:
-    """Return the call stack that created a variable, line by line; empty if unknown."""
+    """Return the call stack in which a variable was created, line by line; empty if unknown."""
     return get_variable_trace_string(var).strip() if user_line(var) else ""
 
 

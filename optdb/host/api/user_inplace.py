@@ -1,6 +1,6 @@
-"""Arguments that in-place ops of the user overwrite (``theano.function(..., accept_inplace=True)``).
+"""Arguments that a user's in-place ops overwrite (``theano.function(..., accept_inplace=True)``).
 
-Such an op must write to the caller's array, whereas in-place ops that an optimizer inserts leave undefined contents in
+Such an op must write to the caller's array, whereas in-place ops inserted by an optimizer leave undefined contents in
 arrays. The inputs are marked before a graph is optimized, and nodes that overwrite them stay on the host.
 """
 

@@ -191,7 +191,7 @@ class LeanAssumptions(AssumptionFeature):
                     todo += missing
                     continue
             todo.pop()
-            unknown.add(top)  # the state that a rule reads if it queries the fact during inference
+            unknown.add(top)  # the fact is unknown to rules that query it while it is inferred
             state = self._infer(facts, top, node, rules)
             if state is not UNKNOWN:
                 known[top] = state

@@ -1,7 +1,7 @@
 """Faster inference of PyTensor's constant values and static shapes.
 
-Both inferences nearly always find nothing, after walking a graph or rewriting a copy of it. This module first
-recognizes the common cases in which the value is unknown.
+Inferring a constant value or a static shape walks a graph or rewrites a copy of it, and nearly always finds nothing.
+This module first recognizes the common cases in which the value is unknown.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
         return _is_constant_class(var.__class__)
     if depth <= 0:
         return False
-    known = _kind_of.known  # read directly, because calling `_kind_of` takes longer than the rest
+    known = _kind_of.known  # read directly, because calling `_kind_of` takes longer than the rest of the function
     entry = known.get(id(node.op))
     kind = _kind_of(node.op) if entry is None else entry[1]
     if kind == _COMPUTED:
         inputs = node.inputs
-        for operand in inputs[:_FEW_OPERANDS]:  # first the operands that need no search
+        for operand in inputs[:_FEW_OPERANDS]:  # first examine the operands that need no search
             owner = operand.owner
             if owner is not None:
                 entry = known.get(id(owner.op))
@@ -240,7 +240,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the operands' axes that determine the length of an axis; None for unknown ops."""
+    """Return the axes of operands that determine the length of a result's axis; None for unknown ops."""
     node = var.owner
     if node is None:
         return []

@@ -1,7 +1,7 @@
 """A guard that lets PyTensor's ``local_greedy_distributor`` rewrite long sums and products faster.
 
-PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless that saves
-operations. The guard counts, term by term, the maximum number of operations that simplification can save.
+PyTensor distributes a factor over the terms of a sum, simplifies all terms, and drops the result unless it needs fewer
+operations than before. The guard counts, term by term, the maximum number of operations that simplification can save.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
-#: A product of constants may round to 1 if it differs from 1 by less than the first number, and to 0 if its absolute
-#: value is less than the second number.
+#: A product of constants may round to 1 if it differs from 1 by less than `_NEAR_ONE`, and to 0 if its absolute value
+#: is less than `_NEAR_ZERO`.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -41,7 +41,7 @@ def may_save(
 
 
 def _is_guarded(out_type: Any) -> bool:
-    """Return whether this module knows how PyTensor simplifies products of a type."""
+    """Return whether this module knows how PyTensor simplifies products whose type is `out_type`."""
     return out_type.dtype in ("float32", "float64") and _has_known_simplifiers(rewriting.local_mul_canonizer)
 
 
@@ -90,7 +90,7 @@ def _numbers(variables: list[Variable]) -> list[Any]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: Maps the id of a canonizer (kept alive) to kinds of ops.
+#: Maps the id of a canonizer to the canonizer, which must stay alive, and to the kinds of ops.
 _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
@@ -203,7 +203,7 @@ class _Sum:
         return True
 
     def may_take(self, factors: list[Variable], divisors: list[Variable], out_type: Any) -> bool:
-        """Return whether distributing a factor or a divisor over the terms may save an operation."""
+        """Return whether distributing a factor or a divisor over the sum's terms may save an operation."""
         terms = len(self.products)
         if not terms:
             return False
@@ -211,7 +211,7 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # even if `var` equals each divisor
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # even if `var` equals every divisor
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True
@@ -235,7 +235,7 @@ class _Sum:
 
 
 class Distributions:
-    """Tests whether `local_greedy_distributor` may apply to products, while one graph is rewritten."""
+    """Tests, during the rewriting of one graph, whether `local_greedy_distributor` may apply to products."""
 
     def __init__(self) -> None:
         self._sums: dict[Variable, _Sum] = {}

@@ -1,4 +1,4 @@
-"""Faster versions, with the same results, of PyTensor's functions that run while graphs are rewritten."""
+"""Faster versions of PyTensor functions that run while graphs are rewritten; their results are unchanged."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
     return True
 
 
-#: Maps a dtype, a shape and the classes of the lengths to the attributes set by ``TensorType.__init__``.
+#: Maps a dtype, a shape and the Python types of the lengths to the attributes set by ``TensorType.__init__``.
 _type_states: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
@@ -284,7 +284,7 @@ class _Asking(threading.local):
 
 
 _asking = _Asking()
-#: Maps ids and dtypes to a scalar op (kept alive) and its node.
+#: Maps a scalar op's id and its input dtypes to the op (kept alive) and its node.
 _scalar_nodes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
 
@@ -317,7 +317,8 @@ def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[
     return remember
 
 
-#: Maps ids, dtypes and repetitions of inputs to a scalar op (kept alive) and whether it has C code.
+#: Maps a scalar op's id, and the dtypes and repetitions of its inputs, to the op (kept alive) and whether it has C
+#: code.
 _have_c_code: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 
 

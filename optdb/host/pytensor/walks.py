@@ -24,7 +24,7 @@ _Tracks = CachedByOp[bool]
 
 
 def _tracks_of(rewriter: Any) -> _Tracks | None:
-    """Return a test for the ops that a rewriter tracks; None if it may apply to any op."""
+    """Return a test for the ops that a rewriter tracks; None if the rewriter may apply to any op."""
     if type(rewriter) is SequentialNodeRewriter:
         return CachedByOp(lambda op: bool(rewriter.tracker.get_trackers(op)))
     if type(rewriter) is not FromFunctionNodeRewriter or not rewriter._tracks:

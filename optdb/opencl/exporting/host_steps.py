@@ -51,7 +51,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Maps comparisons to functions that return the example's result and record a guard for it.
+#: Maps comparisons to functions that return the result in the example and record a guard for this result.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,

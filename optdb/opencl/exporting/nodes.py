@@ -65,7 +65,7 @@ def _require_all_lifted(linked: LinkedFunction) -> None:
 
 
 def _step_on_host(op: PureOp) -> str | None:
-    """Return the name of an op that makes the host read device arrays; None for other ops."""
+    """If an op makes the host read device arrays, return a name for the op, else None."""
     if isinstance(op, OpenCLOnHost):
         return str(op.op)
     if not isinstance(op, OpenCLRequire):
@@ -88,7 +88,7 @@ class _Copying:
         variables = dict.fromkeys((*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs))
         cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
         thunks = thunks_of(nodes, cells, loops)
-        # In a loop, one step may overwrite the memory that another step used.
+        # In a loop, a step may overwrite the memory that an earlier step used.
         sets = AliasSets(nodes)
         overwritten = variables.keys() if is_inner else sets.of(sets.overwritten)
         steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
@@ -157,7 +157,7 @@ class _Copying:
             thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
-        """Return a host node's results for values that are unknown until a call."""
+        """Return a host node's results for inputs whose values are unknown until a call."""
         try:
             return follow(node, values)
         except Untraceable:

@@ -92,7 +92,7 @@ def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
 
 
 def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
-    """Return the broadcast pattern of the shape that variables of equal `ndim` broadcast to."""
+    """Return the broadcast pattern of the shape to which variables with equal `ndim` broadcast."""
     return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in variables), strict=True))
 
 
@@ -279,7 +279,7 @@ def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
 
 
 def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) -> bool:
-    """Tell whether a device accepts a kernel for `result` with `inputs` and `arrays` additional arrays as arguments.
+    """Tell whether a device accepts a kernel that computes `result` from `inputs` and `arrays` additional arrays.
 
     Constants count as numbers.
     """

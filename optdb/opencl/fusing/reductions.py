@@ -63,7 +63,7 @@ def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Va
 
 
 def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a node computes the next value of an input, which it might overwrite."""
+    """Tell whether a node computes the next value of an input, and thus might overwrite the input."""
     following = getattr(fgraph, "update_mapping", None) or {}
     return any(fgraph.outputs[index] in node.outputs for index in following)
 
@@ -97,7 +97,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return an epilogue's inputs except the reduction's result, with the result's axes, and the epilogue's program."""
+    """Return an epilogue's other inputs, with the axes of the reduction's result, and the epilogue's program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -129,7 +129,7 @@ class Family:
     """Reductions that may be merged."""
 
     members: list[Apply]
-    #: The reduced arrays that are not broadcast; an elementwise node represents all of its results.
+    #: The reduced arrays that are not broadcast; an elementwise node represents all results of the node.
     sources: set[Variable | Apply]
     #: Bit masks: the reductions that the family depends on, and the family's own reductions.
     depends: int

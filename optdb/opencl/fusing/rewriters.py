@@ -135,7 +135,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
     for var in node.inputs:
         more_steps, more_sources = _operands(fgraph, var, node)
         steps, sources = steps + more_steps, sources | more_sources
-        # A kernel also takes two other arrays: the sum of the previous parts, and an output.
+        # A kernel also takes two more arrays: the sum of the previous parts, and an output.
         fits = steps < MOST_STEPS and takes_inputs(node.outputs[0], sources, 2)
         if len(parts[-1]) > 1 and not fits:
             parts.append([])
@@ -233,7 +233,7 @@ class _GroupBuilder:
         return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
 
     def _takes(self, client: Apply) -> bool:
-        """Tell whether a node is in the group or is a DimShuffle between its members."""
+        """Tell whether a node is in the group or is a DimShuffle between members of the group."""
         if client in self._group.members:
             return True
         if type(client.op) is not OpenCLDimShuffle:

@@ -41,7 +41,7 @@ def check_lengths(
     axes: Sequence[tuple[int, int]] | None = None,
     empty: bool = False,
 ) -> None:
-    """Raise ValueError unless broadcastable axes have length 1; `empty` also allows 0, which launches no kernel.
+    """Raise ValueError unless broadcastable axes have length 1; `empty` also allows 0, since then no kernel runs.
 
     `op` is the op that relies on the lengths, or a description of it for the error message. `axes` is the result of
     `promised_axes` for the variables, if it is known.
@@ -56,7 +56,8 @@ def check_lengths(
 def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -> None:
     """Check that device arrays have the dtypes and numbers of dimensions for which kernels are compiled.
 
-    Raises TypeError for the first output that differs. Values of host variables are not checked.
+    Raises TypeError for the first output with a different dtype or number of dimensions. Values of host variables are
+    not checked.
     """
     for index, (var, value) in enumerate(zip(variables, values, strict=True)):
         if not hasattr(var.type, "context"):

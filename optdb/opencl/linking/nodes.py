@@ -12,7 +12,8 @@ from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
-#: Host ops that only enqueue commands that can be recorded. Device ops declare this in their attribute `repeatable`.
+#: Host ops that only enqueue commands that can be recorded. Device ops declare in their attribute `repeatable` whether
+#: their commands can be recorded.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, ops.Rebroadcast, ops.SpecifyShape)
 #: Ops that return shapes, which are known on the host.
 SHAPES = (ops.Shape, ops.Shape_i)
@@ -73,7 +74,7 @@ def is_user_inplace(node: Apply) -> bool:
 
 
 def may_be_held(node: Apply) -> bool:
-    """Return whether all commands of a node can be held; this requires that the node reads no device values."""
+    """Return whether all commands of a node can be held back, which requires that the node reads no device values."""
     return all(map(on_device, node.outputs)) and not _reads_device(node)
 
 
@@ -83,7 +84,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node in its loop, may read device values; if so, held commands must run first."""
+    """Return whether a node, or a node in its loop, may read device values, so that held commands must run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

@@ -1,8 +1,9 @@
 """Decides which nodes may overwrite state, so that a call that raises changes no shared variable.
 
-The state consists of the inputs that have a next value. The planned VM holds the commands of nodes that overwrite state
-until no node can raise. Nodes that would overwrite state too early are replaced. Theano's own VMs hold no commands;
-with these VMs, only a device op that runs last may overwrite state, and only if it overwrites all the state.
+The state consists of the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite
+state until none of the remaining nodes can raise. Nodes that would overwrite state too early are replaced. Theano's own
+VMs do not hold back commands; with these VMs, only a device op that runs last may overwrite state, and only if it
+overwrites all the state.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes so that those that overwrite state run last, if possible, and waits run late (see `waiting`)."""
+    """Order nodes so that those that overwrite state run last, if possible, and waits end late (see `waiting`)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)
@@ -39,7 +40,7 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state overwritten by nodes that cannot be held, or by nodes that run before such a node."""
+    """Return the state overwritten by nodes that cannot be held back, or by nodes that run before such a node."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
@@ -48,8 +49,8 @@ def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
     """Replace nodes that could leave the state partly changed if a call raises.
 
-    `holds` says whether the VM runs the nodes in the order of `final_last` and holds commands. Return a map from the
-    outputs of replaced nodes to their replacements.
+    `holds` says whether the VM runs the nodes in the order of `final_last` and holds back commands. Return a map from
+    the outputs of replaced nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -77,7 +78,7 @@ def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
 
 
 class _NodeOrder:
-    """The nodes of a graph that overwrite state, and the nodes that must run after them."""
+    """The nodes that overwrite state in a graph, and the nodes that must run after them."""
 
     def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
         self.nodes = fgraph.toposort()
@@ -91,7 +92,7 @@ class _NodeOrder:
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
-        """Return the nodes that overwrite state too early, because they or later nodes cannot be held."""
+        """Return the nodes that overwrite state too early, because they or later nodes cannot be held back."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
         reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]

@@ -52,7 +52,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function, and note whether it has device arrays; inner functions do not count."""
+        """Link a function, and note whether it has device arrays, not counting those of inner functions."""
         outer = _linking.device
         _linking.device = _is_here(self)
         if _linking.device:
@@ -84,7 +84,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
         """Return a node's thunk; in a device function, small nodes and nodes that touch the device run in Python."""
-        # Without a compiler, Theano itself requests Python.
+        # Without a compiler, Theano itself requests Python thunks.
         if impl in (None, "py") and _linking.device:
             if is_small(node):
                 node, impl = _without_inplace(node), "py"
@@ -185,7 +185,8 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
                 frees=post_thunk_clear is not None,
             )
-            # Theano protects values that small host nodes could overwrite, but none of these nodes does.
+            # Theano protects values that small host nodes could overwrite, but in this function, they overwrite no
+            # values.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked, thunks)
         machine.turn = turn
@@ -229,7 +230,7 @@ _safety = PatchGroup(
     "nothing",
     [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
 )
-#: Never uninstalled: functions compiled earlier and functions of the linker `opencl` still share device arrays.
+#: This patch is never uninstalled: functions compiled earlier or with the linker `opencl` still share device arrays.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 

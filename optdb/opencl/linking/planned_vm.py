@@ -98,7 +98,7 @@ class CommittingVM(VM):
 def committing(
     machine: VM, outputs: Sequence[Variable], updates: Mapping[Variable, Variable], cells: Mapping[Variable, list[Any]]
 ) -> VM:
-    """Make one of Theano's VMs store the next values, as its C loop does."""
+    """Make one of Theano's VMs store the next values, as Theano's C loop does."""
     if not machine.need_update_inputs:
         return machine
     machine.__class__ = type(type(machine).__name__, (CommittingVM, type(machine)), {})
@@ -131,8 +131,9 @@ def link_function(
 ) -> LinkedFunction:
     """Convert a Theano function to the form that plans use.
 
-    The nodes are in execution order. `updates` maps each input to its next value. `before` maps a node to the nodes
-    that read values it overwrites. `frees` says whether cells are emptied as soon as their values are dead.
+    The nodes are in execution order. `updates` maps each input to its next value. `before` maps each node that
+    overwrites values to the nodes that read these values. `frees` says whether cells are emptied as soon as their
+    values are dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])

@@ -1,8 +1,8 @@
 """Orders nodes so that as much work as possible is enqueued before the host waits for the device.
 
-An op with ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for it. The ancestors of a wait
-run first, then the ancestors of a copy without a wait (``begins_copy``), then other nodes. A node that waits runs only
-when no other node can run.
+An op with ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for this copy. The ancestors of
+a wait run first, then the ancestors of a copy without a wait (``begins_copy``), then other nodes. A node that waits
+runs only when no other node can run.
 """
 
 from __future__ import annotations

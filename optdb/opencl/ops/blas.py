@@ -147,7 +147,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of corresponding matrices or vectors, which two arrays hold along their first axes."""
+    """The products of corresponding matrices or vectors in two arrays, whose first axis is the batch axis."""
 
     common_dtype = "upcast"
 

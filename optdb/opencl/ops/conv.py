@@ -58,7 +58,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients with respect to both arrays, each where its array is; the shape has no gradient."""
+        """Return the gradient for each array, on the device or host that holds the array; the shape has no gradient."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [patternbroadcast(grad, x.type.broadcastable) for grad, x in zip(gradients, inputs)]
         moved = [

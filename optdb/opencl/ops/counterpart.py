@@ -15,7 +15,7 @@ from optdb.opencl.ops.elemwise import cast
 
 
 class Counterpart(CounterpartBase):
-    """Base class of counterparts that run kernels. Subclasses list it before the host op's class."""
+    """Base class of counterparts that run kernels. Subclasses list `Counterpart` before the host op's class."""
 
     #: The dtype to which arrays are cast: an index into `device_inputs` selects that array's dtype, 'upcast' selects
     #: the dtype that all arrays upcast to, and None leaves each array's dtype unchanged.

@@ -1,7 +1,8 @@
 """Base classes of the host ops' device counterparts, which inherit parameters, shapes and gradients from the host op.
 
-Views derive from the classes in this module, which do not cast inputs: a cast is an elementwise op, and elementwise ops
-need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
+Ops that return views derive from the classes in this module, which do not cast inputs: a cast is an elementwise op, and
+elementwise ops need view ops. Ops whose inputs need a common dtype derive from
+`optdb.opencl.ops.counterpart.Counterpart`.
 """
 
 from __future__ import annotations

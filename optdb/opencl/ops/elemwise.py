@@ -23,7 +23,7 @@ from optdb.opencl.type import OpenCLArrayType, opencl_type
 class OpenCLElemwise(Shell):
     """A scalar op or program applied to all elements of arrays; `inplace_pattern` maps outputs to overwritten inputs.
 
-    It does not derive from the host's Elemwise, since rewriters for Elemwise would match it.
+    The class does not derive from the host's Elemwise, since rewriters for Elemwise would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
@@ -83,8 +83,9 @@ class OpenCLElemwise(Shell):
 class OpenCLPlacedElemwise(Shell):
     """Applies a scalar program to all elements of arrays, and writes its first results to slices of a zero array.
 
-    The inputs are the lengths of the zero array, whose type is `kind`, followed by the operands. The outputs are that
-    array and the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
+    The inputs are the lengths of the zero array, whose type is `kind`, followed by the operands. The outputs are the
+    array that contains the slices, and the remaining results. `places` holds the start and stop of each slice along
+    `axis`, in ascending order.
     """
 
     __props__ = ("program", "kind", "axis", "places")

@@ -129,7 +129,7 @@ def _matrix_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inp
 
 @lifts([host.Cholesky], 96, _matrix_unsupported_reason)
 def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a factorization; if the host op raises errors, the device op reads back whether the factorization failed."""
+    """Lift a factorization; if the host op raises errors, add an `OpenCLRequire`, which raises them."""
     x = as_opencl_variable(inputs[0], context_name)
     if op.on_error == "nan":
         return OpenCLCholesky(op.lower)(x)
@@ -240,7 +240,7 @@ def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs:
 
 @lifts(list(host.LINEAR_ALGEBRA), 98, _arrays_alone)
 def lift_linear_algebra(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an op that the host runs in a device graph; scalars and integer arrays stay on the host."""
+    """Lift an op to `OpenCLOnHost`, which runs the op on the host; scalars and integer arrays stay on the host."""
     taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
     lifted = OpenCLOnHost(op, [out.type for out in outputs])
     return lifted(*taken, return_list=True)

@@ -38,7 +38,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
 
 
 class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUniform):
-    """For each row of probabilities, how often each outcome is drawn; the number of draws is on the host."""
+    """How often each outcome is drawn, for each row of probabilities; the number of draws is on the host."""
 
     device_inputs = slice(0, 2)
 
@@ -48,7 +48,7 @@ class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUnifo
 
 
 class OpenCLChoiceFromUniform(Counterpart, Shell, host.ChoiceFromUniform):
-    """The outcomes drawn for each row of probabilities; -1 if the row's sum is too small."""
+    """The outcomes drawn for each row of probabilities; an outcome is -1 if the row's sum is too small."""
 
     device_inputs = slice(0, 2)
 

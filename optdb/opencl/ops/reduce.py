@@ -23,7 +23,7 @@ _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 
 class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
-    """A reduction, which folds a scalar op over axes; the default dtypes are the host op's.
+    """A reduction, which folds elements along axes with a scalar op; the default dtypes are the host op's.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     dtype, acc_dtype : str, optional
         The dtypes of the result and the accumulator.
     pre_scalar_op : ScalarOp or ScalarProgram, optional
-        The prologue, which computes an element from elements of the inputs, which are broadcast. A `ScalarProgram` may
+        The prologue, which computes an element from elements of the broadcast inputs. A `ScalarProgram` may
         compute several elements, each of which is folded separately.
     post_scalar_op : ScalarOp or ScalarProgram, optional
         The epilogue, which computes the outputs. Its first operands are the reduction's results; its other operands are
-        further inputs, which are broadcast. Its `nin` counts both.
+        elements of further inputs, which are broadcast. Its `nin` counts both.
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")

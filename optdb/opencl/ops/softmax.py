@@ -86,8 +86,8 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 class OpenCLCrossentropyAndGradient(Shell):
     """Each row's cross entropy for its class, the matrix's gradient, and each row's most likely class.
 
-    The inputs are the inputs of the cross entropy and the gradient with respect to its first result. This gradient is
-    one number, or one number for each row.
+    The inputs are the inputs of the cross entropy, and the gradient with respect to the cross entropy's first result.
+    This gradient is one number, or one number for each row.
     """
 
     __props__ = ()

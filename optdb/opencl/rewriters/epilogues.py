@@ -93,7 +93,7 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Return whether a gradient can be computed together with its cross entropies at the same precision."""
+    """Return whether computing a gradient together with its cross entropies would preserve the gradient's precision."""
     if type(node.op) is not losses.OpenCLCrossentropySoftmax1HotWithBiasDx:
         return False
     gradient, softmax, classes = node.inputs
@@ -113,6 +113,6 @@ def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]
     return entropies not in node_ancestors([gradient])
 
 
-# After fusion, before any in-place rewrite.
+# These rewriters run after fusion and before all in-place rewriters.
 compile_db().register("opencl_biases", BiasedProducts(), 48.72, "opencl")
 compile_db().register("opencl_losses", LossesWithGradients(), 48.73, "opencl")

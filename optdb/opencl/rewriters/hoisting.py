@@ -53,7 +53,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return a loop's outputs without state-independent products and unused sequences; None if there are none."""
+    """Return the outputs of a loop without state-independent products and unused sequences; None if nothing changes."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
@@ -79,7 +79,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield each state-independent product of a loop: its node, the sequence's part, and the matrix from outside."""
+    """Yield the node, the sequence's part and the outside matrix of each state-independent product in a loop."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
@@ -168,5 +168,5 @@ def _same_in_order(var: Variable) -> Variable:
     return var
 
 
-# After the lift, before sums of products are stacked.
+# This pass runs after the lift, and before sums of products are stacked.
 compile_db().register("opencl_hoisting", HoistedProducts(), 48.5, "opencl")

@@ -156,9 +156,9 @@ def _may_be_out_of_order(out: Variable) -> bool:
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
-# Before position 60, where Theano's rewriters match device ops by their base classes and insert host ops.
+# Run before position 60, where Theano's rewriters match device ops by their base classes and insert host ops.
 compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")
-# After all in-place rewrites, when most next values overwrite the current values.
+# Run after all in-place rewrites, when most next values overwrite the current values.
 compile_db().register("opencl_updates", NextValuesInOrder(), 75.7, "opencl")

@@ -1,7 +1,7 @@
 """Replaces chains that increment slices of zeros, such as gradients of slices, with one kernel that writes all slices.
 
-If one elementwise op computes all parts, it writes them directly to the array; otherwise, one kernel copies them. Zeros
-are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
+If one elementwise op computes all parts, it writes them directly to the array; otherwise, one kernel copies the parts.
+Zeros are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
 
 
 def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return the replacement for an increment of zeros; empty for other nodes."""
+    """Return the replacement for an increment of zeros; an empty list for other nodes."""
     array, value, *index = node.inputs
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
@@ -129,7 +129,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements for a chain and the elementwise op that computes its parts; empty if there is no such op."""
+    """Return replacements for a chain's results and its elementwise op's results; empty if no op computes all parts."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
@@ -156,7 +156,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return a node that writes a chain's parts directly to one array; None if that takes too many arguments."""
+    """Return a node that writes a chain's parts directly to one array; None if it would have too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     if not takes_arguments(chain.zeros.outputs[0], len(arrays) + len(program.results), len(program.steps)):
@@ -169,5 +169,5 @@ def _is_wanted(fgraph: FunctionGraph, out: Variable, nodes: Collection[Apply]) -
     return any(is_output(client) or client not in nodes for client, _ in clients(fgraph, out))
 
 
-# After fusion, before any in-place rewrite.
+# Run after fusion, but before any in-place rewrite.
 compile_db().register("opencl_placing", PlacedParts(), 48.75, "opencl")

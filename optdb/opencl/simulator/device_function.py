@@ -49,7 +49,7 @@ class DeviceFunction:
         self._simulator = simulator
         self._state = state
         self._function = function
-        #: A copy of the function, which parses the arguments.
+        #: A copy of the function, used to parse the arguments.
         self._taker = function_like(function)
         self._executable = self._taker.fn = _executable(function, self._taker, state)
         self._checker: Checker | None = None
@@ -74,7 +74,7 @@ class DeviceFunction:
         TypeError
             If the arguments do not match the function; the error is the same as in Theano.
         MemoryError
-            If the device has too little memory. Shared variables then keep their values.
+            If the device has too little memory. In this case, shared variables keep their values.
         """
         with self._state.turn():
             self._state.check_open()
@@ -231,7 +231,8 @@ class DeviceFunction:
         Returns
         -------
         ProfileReport
-            The times. It prints as tables; ``rows`` contains the data, and ``chrome_trace(path)`` writes a trace.
+            The times. The report prints as tables; ``rows`` contains the data, and ``chrome_trace(path)`` writes a
+            trace.
 
         Raises
         ------
@@ -315,7 +316,7 @@ class DeviceFunction:
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Reset the inputs that calls update to the values in Theano's function."""
+        """Restore inputs with updates to the values that they have in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:
@@ -343,7 +344,7 @@ def _updated(function: Function) -> list[Container]:
 def _signature(function: Function) -> Signature:
     """Return the signature of a compiled function, without shared variables.
 
-    An input is positional-only if it, or a later input, has no valid unique name. It is keyword-only if it has no
+    An input is positional-only if it, or a later input, has no valid unique name. An input is keyword-only if it has no
     default but an earlier input has one.
     """
     taken = [

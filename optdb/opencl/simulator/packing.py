@@ -1,7 +1,7 @@
 """A simulator's shared variables, packed into one device buffer per dtype and transferred in pieces.
 
 `PackedVariables` copies all variables of a dtype in one transfer. `PiecewiseDownload` downloads a piece as soon as its
-values are computed, and `PackedTerm` uploads another device's pieces; both use queues of their own.
+values are computed, and `PackedTerm` uploads another device's pieces; each of them uses its own queue.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Shape = tuple[int, ...]
 #: The minimum size in bytes of a piece that is downloaded early. The larger minimum is for fewer than `PIECE_ARRAYS`
 #: arrays. Each piece delays the device, so small variables wait until more variables are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
-#: The maximum size in bytes of each copy that starts after all variables are computed. Another device uploads one piece
-#: while the next one is downloaded.
+#: The maximum size in bytes of each copy that starts after all variables are computed. A piece is uploaded to another
+#: device while the next piece is downloaded.
 LAST_PIECE_NBYTES = 1 << 23
 
 
@@ -103,7 +103,7 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Pack the variables, wait for the device, and return a vector for each dtype, which must not be modified."""
+        """Pack the variables, wait for the device, and return a read-only vector for each dtype."""
         with self._state.turn():
             self._state.check_open()
             self.pack()
@@ -158,7 +158,7 @@ class PackedVariables:
     def pack(self) -> None:
         """Copy arrays into the vectors if functions stored them elsewhere because their shape or order changed."""
         self.release()
-        # A replayed plan stores the same array objects again.
+        # A replayed plan stores the array objects that it stored before.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
             return
         shapes = self.shapes
@@ -279,7 +279,7 @@ class _EnqueuePart(Transfer):
         return bound
 
     def rebind(self, operand: int, buffer: Any) -> None:
-        """Drop the prepared call, which was for another buffer."""
+        """Drop the prepared call, which was for the replaced buffer."""
         self.call = None
 
     def enqueue(self) -> None:
@@ -289,7 +289,7 @@ class _EnqueuePart(Transfer):
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while others are computed; copies wait for event `mark`."""
+    """Adjacent packed variables of one dtype, downloaded after event `mark` while other variables are computed."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -323,7 +323,7 @@ class _PackedPart:
 
     @property
     def is_current(self) -> bool:
-        """Whether the variables are still packed in the same vector."""
+        """Whether the variables are still packed in the vector in which the plan computed them."""
         return self._vector is self._packed._vectors.get(self.dtype)
 
 
@@ -431,7 +431,7 @@ class PackedTerm:
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step; its pieces are uploaded after all earlier commands, because these read the previous pieces."""
+        """Start a step; its pieces are uploaded after all earlier commands, which may read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]

@@ -143,7 +143,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
                 function._reset()
 
     def close(self) -> None:
-        """Release the memory on the device; later use, except of `closed` and ``repr``, raises `SimulatorClosed`.
+        """Release the memory on the device; later use of anything but `closed` and ``repr`` raises `SimulatorClosed`.
 
         Values that were not copied with `sync_to_theano` are lost. Closing a simulator twice is allowed.
         """

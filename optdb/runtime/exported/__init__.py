@@ -1,7 +1,7 @@
 """Exported functions: files that contain only data and need only NumPy and PyOpenCL to run.
 
 Records define the format and check each field. `writing` writes traces to a file, `archive` opens a file, `binding`
-checks its numbers, and `model` defines the functions that the user calls.
+checks the file's numbers, and `model` defines the functions that the user calls.
 """
 
 from optdb.runtime.errors import FileError, LimitError, ShapeError

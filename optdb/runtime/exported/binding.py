@@ -42,13 +42,13 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Upper bound on the host memory, in bytes, for a bound command, including the driver's kernel.
+#: Upper bound, in bytes, on the host memory that a bound command takes, including the driver's kernel.
 _COMMAND_BYTES = 8192
-#: Upper bound on the host memory, in bytes, for a size.
+#: Upper bound, in bytes, on the host memory that a size takes.
 _VALUE_BYTES = 512
 #: The size in bytes of the largest number type.
 _NUMBER_BYTES = 16
-#: The number of arrays that exist while a table is computed.
+#: The number of arrays in memory while a table is computed.
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
 #: The maximum number of bound traces that a function caches together with their memory.

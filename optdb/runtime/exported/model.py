@@ -126,7 +126,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Allocate memory and compile kernels for calls with these sizes, so that the calls need not wait for it.
+        """Allocate memory and compile kernels for calls with these sizes, so that such calls need not wait for either.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # If the cache is full, evict a trace before the next one allocates memory.
+        # If the cache is full, evict a trace before the next trace allocates memory.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -265,9 +265,8 @@ def load(
         Maximum number of work items in the kernel launches of one call; copying 64 bytes counts as one work item.
     build_in_child : bool, optional
         Whether a call first runs in a child process with limited time and memory if it uses kernels that this machine
-        has not built yet. A crash or hang in the compiler then does not affect the caller. By default, this first run
-        takes place on CPU devices, whose drivers run in the caller's process, unless the environment variable
-        OPTDB_BUILD_IN_CHILD is 0.
+        has not built yet. A crash or hang in the compiler then does not affect the caller. The default is True for CPU
+        devices, whose drivers run in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD is 0.
     build_timeout_s : float
         The maximum time for a call in a child process, in seconds.
 
@@ -282,7 +281,7 @@ def load(
         If the file is damaged, is not valid, is from another version of the format, or does not support this kind of
         device.
     LimitError
-        If the file exceeds a limit. Calling its functions can also raise this error.
+        If the file exceeds a limit. Calls to the file's functions can also raise this error.
     DeviceError
         If there is no such device, or if it does not work.
     OSError
@@ -387,7 +386,7 @@ class Exported:
         ForkedContext
             If this process is a fork of the process that loaded the file.
         """
-        # Check this before acquiring the lock, which may never be released in a fork.
+        # Check for a fork before acquiring the lock, which may never be released in a fork.
         self.context.check_process()
         with self._resources.lock:
             return to_host(self._shared(name).array)

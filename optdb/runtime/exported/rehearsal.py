@@ -2,7 +2,7 @@
 
 Drivers for CPU devices compile in the calling process, where a compiler may crash, or use unlimited time and memory.
 Before such a driver builds a kernel for a new group size, a child process therefore runs the whole call
-(``rehearsal_child``). If it succeeds, the kernels are recorded on disk as sound.
+(``rehearsal_child``). If the call succeeds, the kernels are recorded on disk as sound.
 """
 
 from __future__ import annotations

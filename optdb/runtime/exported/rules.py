@@ -68,7 +68,7 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call; a size that cannot be computed is None, since it may be unused."""
+        """Return all sizes for a call; a size that cannot be computed is None, since the call may not use it."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
@@ -161,7 +161,7 @@ class ValueGuards:
     guards: list[Guard]
 
     def has(self, operand: Any) -> bool:
-        """Return whether an operand refers to one of these sizes."""
+        """Return whether an operand refers to a size in `entries`."""
         return isinstance(operand, Ref) and operand.number in self.entries
 
     def __bool__(self) -> bool:

@@ -1,8 +1,8 @@
 """The restricted form that programs in a file must have, so that they can be checked completely.
 
 A program is preprocessed OpenCL C (``preprocessing``) without macros, includes, conditions, comments, strings or
-trigraphs. A ``#`` is allowed only in a few pragmas, and reserved names only if they are address spaces or listed
-attributes. The compiler therefore sees exactly the tokens that are checked here.
+trigraphs. A ``#`` is allowed only in a few pragmas; reserved names are allowed only if they are address spaces or
+listed attributes. The compiler therefore sees exactly the tokens that are checked here.
 """
 
 from __future__ import annotations

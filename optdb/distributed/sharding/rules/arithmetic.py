@@ -98,7 +98,7 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return an op's results for rows; an unsplit input is used for all rows or cut to the worker's rows."""
+    """Apply an op to the worker's rows; an unsplit input is either used for all rows or cut to the worker's rows."""
     layout = common_layout(node, inputs)
     local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):

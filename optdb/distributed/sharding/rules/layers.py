@@ -111,7 +111,7 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize rows with statistics of the whole batch or of the part; average the running averages over workers."""
+    """Normalize rows with statistics of the whole batch or the worker's part; average running averages over workers."""
     x = inputs[0]
     if not isinstance(x, Sharded):
         return spreader.replicated(node, inputs)
@@ -163,8 +163,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
     total = spreader.whole(Partial(own), node).array
     dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
-    # Deviations from the rounded mean may not add up to 0. As on one device, the gradient contains the sum of these
-    # deviations.
+    # Deviations from the rounded mean may not add up to 0, so the gradient contains their sum, as on one device.
     slope = dscale / count * inverse * inverse
     offset = (dbias * inverse - off * slope) / count
     dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)

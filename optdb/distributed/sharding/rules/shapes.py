@@ -62,7 +62,7 @@ def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 
 @rule(ops.TensorFromScalar, ops.ScalarFromTensor)
 def scalar_conversion(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Convert a number between a scalar and a tensor, keeping its layout."""
+    """Convert a scalar to a tensor, or a tensor to a scalar; the layout does not change."""
     (value,) = inputs
     out = remade(node, inputs)[0]
     if isinstance(value, Length):
@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that checks at run time that `own` equals `expected`, so that rows keep their order."""
+    """Return `shape_var` with a run-time check that `own` equals `expected`, so that rows keep their order."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -157,7 +157,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return a reshaped array, which checks at run time that the numbers in each pair of `checks` are equal."""
+    """Return a reshaped array, with run-time checks that the numbers in each pair of `checks` are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)

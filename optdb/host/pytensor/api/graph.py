@@ -1,6 +1,6 @@
 """Graph classes of PyTensor: nodes, variables, the FunctionGraph, and walks over them.
 
-Each output of the graph counts as a client: a node with an op ``Output``.
+Each output of the graph is represented by a client, a node whose op is an ``Output``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply, int]]:
-    """Return the clients of `var` as ``(node, input index)`` pairs; `is_output` detects graph outputs."""
+    """Return the clients of `var` as ``(node, input index)`` pairs; `is_output` detects clients for outputs."""
     return fgraph.clients.get(var, [])
 
 
 def is_output(client: Apply) -> bool:
-    """Return whether a client is a graph output instead of a node."""
+    """Return whether a client represents an output of the graph."""
     return client.op.__class__ is Output
 
 

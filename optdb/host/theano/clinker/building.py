@@ -221,7 +221,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def plain(module: Translation) -> Translation:
-    """Return a module with Theano's unchanged code, to compile it alone."""
+    """Return a copy of a module with Theano's unchanged code, for compilation in a unit of its own."""
     return replace(module, own_code="")
 
 

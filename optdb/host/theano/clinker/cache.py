@@ -35,7 +35,7 @@ Tell = Callable[[int, int], None]
 
 
 class Wanted:
-    """A module that a function needs: Theano's key, and its code."""
+    """A module that a function needs: Theano's key for the module, and the module's code."""
 
     def __init__(self, key: Any, translation: Translation) -> None:
         self.key = key
@@ -70,7 +70,7 @@ class SharedModuleCache(ModuleCache):
         return self.module(Wanted(key, module_of(lnk)), lambda: lnk)
 
     def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
-        """Read all keys if the arguments request a clean-up; look-ups need no keys."""
+        """Read all keys if the arguments request a clean-up; otherwise do nothing, because look-ups need no keys."""
         if age_thresh_use is None and not delete_if_problem:
             return []
         return super().refresh(age_thresh_use, delete_if_problem, cleanup)
@@ -126,7 +126,7 @@ class SharedModuleCache(ModuleCache):
         return {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
 
     def build(self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None) -> None:
-        """Build the missing modules; skip those that do not compile.
+        """Build the missing modules; skip modules that do not compile.
 
         `tell` is called with the number of finished modules and the number of missing modules. `builder` replaces the
         cache's builder.
@@ -143,7 +143,7 @@ class SharedModuleCache(ModuleCache):
             self._build(claimed, locks, _counting_on(tell, done, total), builder or self._builder)
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
-        """Lock the modules that no other process is compiling; drop those that have been compiled."""
+        """Lock the modules that no other process is compiling; drop modules that are already compiled."""
         locks: dict[str, FileLock] = {}
         for name, wanted in list(missing.items()):
             if len(locks) == MAX_LOCKS:
@@ -258,7 +258,7 @@ class SharedModuleCache(ModuleCache):
         self.entry_from_key[wanted.key] = str(path)
 
     def _read_foreign(self) -> bool:
-        """Find modules that Theano has compiled without optdb; return whether there are new ones."""
+        """Find modules that Theano compiled without optdb; return whether any of them are new."""
         before = len(self._foreign)
         try:
             folders = sorted(entry.name for entry in os.scandir(self.dirname) if entry.name.startswith("tmp"))

@@ -30,7 +30,7 @@ from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
 #: The maximum number of elements to compute in Python, which takes about 100 ns for each element.
 _MAX_QUICK_ELEMENTS = 10_000
-#: Modules of ops whose Python code calls NumPy or SciPy, unlike the Python loops of convolution and pooling.
+#: Modules of ops whose Python code calls NumPy or SciPy; the Python code of convolution and pooling runs loops.
 _QUICK_MODULES = tuple(
     f"theano.{name}"
     for name in (
@@ -41,7 +41,7 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """Raised after the inner function of a Scan has been optimized, so that it is linked later."""
+    """Raised after the inner function of a Scan has been optimized, so that the function is linked later."""
 
 
 class _Request:
@@ -171,7 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; meanwhile, the Scan is the current one for `scan_function`."""
+        """Make the thunk of a Scan; until the thunk is made, the Scan is the current one for `scan_function`."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:

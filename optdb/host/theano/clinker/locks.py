@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-#: Error numbers of file systems without locks, where two processes may do the same work.
+#: Error numbers that show that a file system has no locks; two processes may then do the same work.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCES)
 
 

@@ -1,15 +1,15 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it with calls to cold
-functions that all modules of a translation unit share (`HELPERS`), without changing behaviour or errors. The patterns
-match Theano 1.0.5; other code is left unchanged.
+Most of a small module is error handling, which Theano repeats for each input. `outline` replaces this code with calls
+to cold functions that all modules of a translation unit share (`HELPERS`), without changing behaviour or errors. The
+patterns match Theano 1.0.5; other code is left unchanged.
 """
 
 from __future__ import annotations
 
 import re
 
-#: The namespace of the shared functions; Theano's code does not use this prefix.
+#: The namespace of the shared functions; Theano's code does not use this name.
 _NAMESPACE = "optdb_outlined"
 
 HELPERS = f"""

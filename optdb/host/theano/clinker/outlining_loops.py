@@ -111,7 +111,7 @@ _STRIDE = re.compile(r"int (\w+_stride_l(\d+)) = init_strides\[(\d+)\]")
 
 
 def outline_loops(body: str) -> str:
-    """Shorten the result of `outline` for elementwise ops and reductions; it then needs `LOOP_HELPERS`."""
+    """Shorten code that `outline` returned for elementwise ops and reductions; the new code needs `LOOP_HELPERS`."""
     body = _RANK.sub(f"::{_NAMESPACE}::set_rank_error();", body)
     body = _RESIZE.sub(rf"\g<array> = ::{_NAMESPACE}::resized(\g<array>, \g<ndim>, dims, \g<type>);", body)
     body = _ORDER.sub(_sorted_axes, body)

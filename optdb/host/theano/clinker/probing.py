@@ -83,7 +83,7 @@ def _remembering_march(cmodule: ModuleType, compile_args: Callable[..., list[str
 
 
 def _machine_flags(cxxflags: str) -> list[str]:
-    """Return the user's flags that select a processor; PyMC3 adds other flags on import."""
+    """Return the user's flags that select a processor, without the flags that PyMC3 adds on import."""
     return [flag for flag in cxxflags.split() if flag.lstrip("-").startswith("m")]
 
 

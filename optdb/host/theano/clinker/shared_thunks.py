@@ -94,7 +94,7 @@ OPTDB_COLD static PyObject* make_module(struct PyModuleDef* definition)
 }}
 """
 
-#: The check of an input or output, as `outline` writes it, with the failure's code and label.
+#: The check of an input or output, as `outline` writes it, with the error code and the label for failures.
 _CHECK = (
     rf"if \(!::{_NAMESPACE}::is_array_of\((?P=object), (?P<type>\w+)\)\) "
     rf'\{{ ::{_NAMESPACE}::set_array_error\((?P=object), (?P=type), "(?P=type)"\); '
@@ -144,7 +144,7 @@ _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
 def share(body: str) -> str:
-    """Shorten the result of `outline`; it then needs `HELPERS`, and `ARRAY_HELPERS` if it uses arrays."""
+    """Shorten code that `outline` returned; the new code needs `HELPERS` and, if it uses arrays, `ARRAY_HELPERS`."""
     # Each pattern begins with rare text, so that matching is fast.
     body = _TAKE.sub(_called("take", "!{array}") + _SAME, body)
     body = _TAKE_OUTPUT.sub(_called("take_output", "!{array} && {object} != Py_None"), body)

@@ -51,7 +51,8 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    Equal Theano ops may differ in ``openmp``; other equal ops may differ in any attribute.
+    Ops from Theano's own modules that compare equal may differ in ``openmp``; ops from other modules that compare equal
+    may differ in any attribute.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)

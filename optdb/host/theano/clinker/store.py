@@ -1,8 +1,8 @@
 """Stores compiled modules atomically in Theano's compiledir, and finds them by content.
 
 Theano stores a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and the keys
-(``key.pkl``). Theano's folder names are random. This module uses a digest of the module's hash, which covers the source
-code, the flags and the versions, so that one file system look-up finds a module::
+(``key.pkl``). Theano's folder names are random. Here, a folder's name contains a digest of the module's hash, which
+covers the source code, the flags and the versions, so that one file system look-up finds a module::
 
     compiledir/
         tmp<digest>/         a module: __init__.py, mod.cpp, <name>.so, key.pkl
@@ -60,7 +60,7 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # A lock for each process: a thread may hold the parent's lock during a fork.
+        # Maps each process to its own lock, because a thread may hold the parent's lock during a fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
@@ -96,7 +96,7 @@ class ModuleStore:
         _remove_abandoned(self.folder / "locks")
 
     def publish(self, module: StoredModule, library: Path) -> Path:
-        """Move a module, which `library` contains, to its final folder; return the path of its library.
+        """Store a module, whose library is `library`, in its final folder; return the stored library's path.
 
         Another process may have stored the module first.
 
@@ -125,7 +125,7 @@ class ModuleStore:
 
     def clean_up(self, max_age_s: float) -> None:
         """Remove files of dead processes and, once a day, modules last read more than `max_age_s` seconds ago."""
-        # Do this at each clean-up, because a compiling process may have been killed.
+        # Remove abandoned files at each clean-up, because a compiling process may have been killed.
         self._remove_abandoned()
         stamp = self.folder / "cleaned"
         now = time.time()
@@ -141,7 +141,7 @@ class ModuleStore:
         except OSError:  # a full or read-only disk; another process cleans up later
             return
         for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
-            with contextlib.suppress(FileNotFoundError):  # another process may remove it
+            with contextlib.suppress(FileNotFoundError):  # another process may remove the library
                 if now - library.stat().st_atime > max_age_s:
                     shutil.rmtree(library.parent, ignore_errors=True)
 
@@ -173,7 +173,7 @@ class Stage:
 
 
 def rename(draft: Path, target: Path) -> None:
-    """Rename a folder atomically; if the target exists, remove the folder instead."""
+    """Rename `draft` to `target` atomically; if `target` exists, remove `draft` instead."""
     try:
         draft.chmod(0o777 & ~_umask())
         draft.rename(target)
@@ -204,7 +204,7 @@ def link(library: Path, target: Path) -> None:
     try:
         target.hardlink_to(library)
     except OSError:
-        # Some file systems have no hard links, or only a few per file.
+        # Some file systems support no hard links, or only a few per file.
         shutil.copyfile(library, target)
 
 

@@ -77,7 +77,7 @@ class Toolchain:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Let only one process query the compiler; waiting processes then find the answers."""
+        """Let only one process query the compiler; the processes that wait then find the cached answers."""
         with self._mutex:
             if self._is_asking:  # answering one question may require the answer to another question
                 yield

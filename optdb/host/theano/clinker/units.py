@@ -2,7 +2,8 @@
 
 Each module has its own namespace and an init function with a unique name, and the macros that it changes are restored
 after its code. Support code precedes the namespaces, because it may contain anything, and must be identical in all
-modules of a unit. A module whose own part includes a file or has a pragma is compiled alone.
+modules of a unit. A module is compiled alone if its own code, which follows the includes and support code, includes a
+file or has a pragma.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COMMON_HEADERS = (
     *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
 )
 
-#: Headers that affect no other code, since no Theano op has a using-directive for ``std``.
+#: Headers that do not affect other code, since no op in Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
 #: A header that takes as long to compile as all the other headers together. Theano's tensor code uses it only for debug

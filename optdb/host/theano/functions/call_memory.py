@@ -235,6 +235,6 @@ def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostAr
     try:
         perform(node, inputs, storage)
     except Exception:
-        # The call itself raises the op's error.
+        # Ignore the error here, because the call itself will raise it.
         return None
     return np.asarray(storage[number][0])

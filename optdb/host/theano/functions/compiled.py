@@ -48,7 +48,7 @@ def function_like(function: Function) -> Function:
 
 
 def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
-    """Return a function with the arguments and storage of `function` that calls `compute` instead of ``fn``."""
+    """Return a function that has the arguments and storage of `function`, but calls `compute` instead of ``fn``."""
     other = object.__new__(type(function))
     vars(other).update(vars(function), fn=compute)
     return other
@@ -61,7 +61,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return the index of the updated input for each output of a function's graph that is an input's next value."""
+    """For each output of a function's graph that is an input's next value, return the index of that input."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
@@ -137,12 +137,12 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: The method of ``fn`` that returns a lock, which threads acquire to call the function.
+#: Makes threads take turns calling a function if its ``fn`` has a method ``turn``, which returns a lock.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Compile the nodes of each outer function created after this call inside a context manager from `surround`."""
+    """From now on, compile the nodes of each new outer function inside a context manager from `surround`."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -193,7 +193,7 @@ def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
     return functools.wraps(insert)(without_test_values()(insert))
 
 
-#: Copies of results and updates may be on a device.
+#: Needed because copies of results and updates may be on a device.
 copies_of_results = PatchGroup(
     "Copies of results",
     "from the import of Theano on",

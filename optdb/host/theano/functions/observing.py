@@ -1,6 +1,6 @@
 """Observes Theano's compilations: graphs before optimization, functions, and times.
 
-`observe` adds Theano's ``ProfileStats`` to each function compiled in its block; they are not printed at exit.
+`observe` adds Theano's ``ProfileStats`` to each function compiled in its block; these profiles are not printed at exit.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ObservedFunction:
 
     @property
     def name(self) -> str:
-        """The function's name, by default the line that compiled it."""
+        """The function's name, which by default is the line of code that compiled it."""
         return getattr(self.function, "name", None) or "function"
 
     def phases(self) -> list[tuple[str, float]]:
@@ -130,7 +130,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory that the first call, or a device's last recorded call, used; None if unknown."""
+        """Return the memory used by the first call, or by a device's last recorded call; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -144,7 +144,7 @@ class ObservedFunction:
         return self.first_call_seconds is not None
 
     def node_times(self) -> dict[Apply, tuple[float, int]]:
-        """Return the time in seconds and the number of calls of each timed node in the compiled graph."""
+        """Return the total time in seconds and the number of runs of each timed node in the compiled graph."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
         # Theano lists all nodes; if a device replays them as a plan, their counts stay at 0.
@@ -205,7 +205,8 @@ def observe(
 ) -> Iterator[None]:
     """Call `see` with each function whose compilation begins in the block, including inner functions.
 
-    Graphs are optimized inside the context manager that `around` returns; its value becomes the attribute ``around``.
+    Graphs are optimized inside the context manager that `around` returns; the context manager's value becomes the
+    attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:
@@ -215,7 +216,7 @@ def observe(
             if profile is not None and profile is not False:
                 initialize(self, inputs, outputs, *args, **kwargs)  # the user has passed a profile of their own
                 return
-            # Inner functions of Scan need this class, which also works for other functions.
+            # Inner functions of Scan require this profile class, which also works for all other functions.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
             seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats, compilers=runs)
             see(seen)

@@ -1,7 +1,7 @@
 """Replaces ops that Theano's optimizer chose for the CPU with equivalent plain ops.
 
 A device needs the plain ops. Without in-place ops, only data dependencies order the nodes, and no node overwrites a
-buffer that the copy shares.
+buffer that the copy shares with the original.
 """
 
 from __future__ import annotations

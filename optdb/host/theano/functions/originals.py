@@ -40,7 +40,7 @@ class Original:
     arguments: list[CallArgument]
     outputs: list[Variable]
     updates: dict[SharedVariable, Variable]
-    #: In the order of the function's inputs.
+    #: The shared variables, in the order of the function's inputs.
     shared: list[SharedVariable]
     returns_one: bool
     output_keys: list[str] | None

@@ -77,7 +77,7 @@ def _note(function: Function) -> None:
     for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
         # A copy made with `delete_updates=True` may still have in-place nodes.
         may_write = not on_device and (spec.update is not None or spec.mutable)
-        # A device's function records its updates, but not the inputs that the user's ops overwrite.
+        # A function on a device records its updates, but not the writes by which the user's ops overwrite inputs.
         may_write = may_write or is_overwritten_by_user(var)
         if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True

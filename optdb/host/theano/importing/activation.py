@@ -1,7 +1,7 @@
 """Makes ``import theano`` load optdb throughout an environment, for programs that do not import optdb.
 
-`activate` writes a ``.pth`` file, which Python runs at startup. It adds a finder that imports optdb when Theano or a
-library that uses Theano is imported.
+`activate` writes a ``.pth`` file, which Python runs at startup. The file adds a finder that imports optdb when Theano
+or a library that uses Theano is imported.
 """
 
 from __future__ import annotations

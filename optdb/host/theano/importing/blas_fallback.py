@@ -101,7 +101,7 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header and fallback, with `FUNCTIONS` in place of their declarations."""
+    """Return Theano's header and fallback, with `FUNCTIONS` in place of the functions' declarations."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])
 
@@ -139,14 +139,14 @@ def _first_that_links(compiler: str, search: list[str]) -> str:
 
 
 def links(compiler: str, flags: Iterable[str]) -> bool:
-    """Return whether a program that calls BLAS compiles with these flags and runs."""
+    """Return whether a program that calls BLAS compiles with the given flags and runs."""
     try:
         with tempfile.TemporaryDirectory(prefix="optdb-blas-") as folder:
             source, program = Path(folder, "try.cpp"), Path(folder, "try.out")
             source.write_text(PROGRAM)
             build = [compiler, str(source), "-o", str(program), *flags]
             return _run(build) is not None and _run([str(program)]) is not None
-    except OSError:  # no disk space for the program: `Toolchain` warns, and does not cache the answer
+    except OSError:  # no disk space for the program: `Toolchain` warns, and does not cache the result
         return False
 
 

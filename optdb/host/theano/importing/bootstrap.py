@@ -1,7 +1,7 @@
-"""Makes Theano importable here, and runs a callback once Theano is imported.
+"""Makes Theano importable in this environment, and runs a callback once Theano is imported.
 
 `start` installs an import hook, and the finders that translate the modules of Theano and of libraries that use it. Each
-step in `AROUND` runs around the import of one of Theano's modules; `finish` runs after Theano's code.
+step in `AROUND` runs around the import of one of Theano's modules; `finish` runs after Theano's code has run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def finish() -> None:
 
 
 def default_ldflags() -> str:
-    """Return the linker flags of a BLAS that works here, or '' if there is none.
+    """Return the linker flags of a BLAS that works on this machine, or '' if there is none.
 
     Replaces Theano's function, which asks NumPy for the flags; NumPy 1.22 and later do not report the BLAS.
     """
@@ -92,7 +92,7 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        # Theano raises this error when it first uses the folder.
+        # Theano raises ValueError when it first uses an unusable compiledir.
         if "compiledir" not in str(error):
             raise
         raise UnusableCompiledir(str(error)) from error
@@ -179,7 +179,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
     # Check a compiler of unknown version now, because Theano would otherwise fail later. If Theano's modules are
-    # cached, it would fail only in `theano.function`.
+    # cached, Theano would fail only in `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 

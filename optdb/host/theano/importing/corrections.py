@@ -2,8 +2,8 @@
 
 - A rewriter that raises leaves Theano's observer of new variables installed, which keeps all later graphs alive.
 - Without C code, a `Composite` evaluates ``~True`` to -2, and computes shared subexpressions once per use.
-- Without a C compiler, Theano rejects convolutions that its ConvOp does not support, although Python and devices
-  support them.
+- Without a C compiler, Theano rejects convolutions that its ConvOp does not support, although Theano's Python code and
+  devices support these convolutions.
 - On a full disk, Theano waits for the compiledir's lock for minutes.
 """
 

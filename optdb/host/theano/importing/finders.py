@@ -1,6 +1,7 @@
-"""The finders that optdb puts at the front of ``sys.meta_path``; both query the other finders for a module.
+"""The finders that optdb puts at the front of ``sys.meta_path``; each queries the remaining finders for a module.
 
-`ImportHook` enters a context manager around the code of selected modules; `TranslatingFinder` replaces their loader.
+`ImportHook` runs the code of selected modules inside a context manager; `TranslatingFinder` replaces the loaders of the
+modules that it translates.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Restore the real loader, because inspect, linecache and importlib.resources use more than a Loader offers.
+        # Restore the real loader, because inspect, linecache and importlib.resources need more than the Loader
+        # interface.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):
@@ -88,7 +90,7 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # Use another kind of loader, such as pytest's, only if no finder has source to translate.
+            # Use a spec with a different kind of loader, such as pytest's, only if no finder has source to translate.
             fallback = fallback or spec
         return fallback
 

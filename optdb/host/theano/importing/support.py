@@ -90,7 +90,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Add the compiler's name and the fix to an error in the block if the compiler fails regardless of the code."""
+    """Add the compiler's name and the fix to an error from the block if the compiler fails regardless of the code."""
     try:
         yield
     except Exception as error:
@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the compiler's first message, in which Theano replaced line breaks with dots; None for other errors."""
+    """Return the first message of a failed compiler, in which dots replace line breaks; None if no compiler failed."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None
@@ -145,7 +145,7 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the folder's name and the fix to an error in the block if the folder is full or read-only."""
+    """Add the folder's name and the fix to an error from the block if the folder is full or read-only."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """Guards: cheap necessary conditions for Theano's rewriters to apply to a node.
 
-Some rewriters are slow to find that they do not apply: they build a unification, decompose a product, or catch an
-exception for each operand. A guard never rejects a node to which its rewriter applies.
+Some rewriters are slow to find that they do not apply: they unify a pattern with the graph, decompose a product, or
+catch an exception for each operand. A guard never rejects a node to which its rewriter applies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a guard that matches a node and its ancestors against a pattern; None if the pattern reads other nodes."""
+    """Return a guard that matches a node and its ancestors to a pattern; None if the rewriter reads other nodes."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -118,7 +118,7 @@ def has_switch_with_zero(node: Apply) -> bool:
 
 
 def is_decided_switch(node: Apply) -> bool:
-    """Return whether a switch's condition is constant or computed from a branch, or the branches are the same."""
+    """Return whether a switch has identical branches, or a condition that is constant or computed from a branch."""
     if len(node.inputs) != 3:
         return True
     cond, left, right = node.inputs
@@ -143,7 +143,7 @@ _LENGTHS = (Shape, Shape_i, Subtensor, tt.Join, opt.MakeVector)
 
 
 def compares_length(node: Apply) -> bool:
-    """Return whether a node compares an input with itself, or a constant with a possible length or a sum."""
+    """Return whether a node compares an input with itself, or compares a constant with a sum or a possible length."""
     if len(node.inputs) != 2:
         return True
     first, second = node.inputs
@@ -279,7 +279,7 @@ def has_zero_operand(node: Apply) -> bool:
 def is_no_product_of_some_axes(node: Apply) -> bool:
     """Return whether a reduction is a sum, or reduces all axes.
 
-    Theano 1.0.5 takes a factor out of ``(2 * x).prod(axis=1)`` with a wrong exponent, which this guard prevents.
+    Theano 1.0.5 takes a factor out of ``(2 * x).prod(axis=1)`` with a wrong exponent; this guard prevents that rewrite.
     """
     op = node.op
     return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim

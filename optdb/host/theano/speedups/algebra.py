@@ -1,7 +1,7 @@
 """Faster canonizers of sums and products, which recognize canonical expressions.
 
-Theano tries the canonizers several times on every sum and product. These methods return the same results, but detect
-canonical expressions without array operations, and walk long chains without recursion.
+Theano tries the canonizers several times on every sum and product. The methods in this module return the same results
+as Theano's methods, but detect canonical expressions without array operations, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def knows_simplifiers(canonizer: Canonizer) -> bool:
 def simplify(
     self: Canonizer, num: list[Variable], denum: list[Variable], out_type: Any
 ) -> tuple[list[Variable], list[Variable]]:
-    """Cancel common entries, combine constants, and run the simplifiers; may change both lists."""
+    """Cancel common entries, combine constants, and run the simplifiers; this may change both lists."""
     if denum:
         num, denum = self.simplify_factors(num, denum)
     num, denum = self.simplify_constants(num, denum, out_type=out_type)
@@ -125,7 +125,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants, unless there are none, or only one that would not change."""
+    """Combine all constants; do nothing if there are none, or if there is only one and it would not change."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -146,7 +146,7 @@ def _is_number(v: Any) -> bool:
 
 
 def transform(self: Canonizer, node: Apply) -> Any:
-    """Return the canonical form of the sum or product that ends with `node`; False if it is canonical.
+    """Return the canonical form of the sum or product that ends with `node`; False if it is already canonical.
 
     Return None if a later node continues the sum or product.
     """
@@ -196,7 +196,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the results with which a canonizer declines a node for good; empty for Theano's own method."""
+    """Return the results by which a canonizer permanently declines a node; empty for Theano's own method."""
     return (False,) if Canonizer.transform is transform else ()
 
 

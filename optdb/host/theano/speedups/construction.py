@@ -194,7 +194,7 @@ def _operand(x: Any) -> Variable:
 
 
 def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
-    """Make a node, and cache its recipe if inputs are unchanged or only padded."""
+    """Make a node; cache its output types and padding ops if all inputs are unchanged or only padded."""
     before = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
@@ -237,7 +237,8 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite with different output types, without copying and merging its scalar graph."""
-    if type(self) is not Composite or type(Composite) is not MetaObject:  # other classes construct or share their ops
+    # Subclasses may construct their ops differently, and the op cache, which replaces MetaObject, shares ops.
+    if type(self) is not Composite or type(Composite) is not MetaObject:
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
     vars(out).update(vars(self))

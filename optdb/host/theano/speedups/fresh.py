@@ -1,7 +1,7 @@
 """Makes new variables and nodes in fewer steps than Theano while a function is compiled.
 
-For each variable, Theano calls four functions, reads two flags, and extracts an empty stack. These functions handle the
-plain case, and leave all other cases to Theano.
+For each variable, Theano calls four functions, reads two flags, and extracts an empty stack. This module's functions
+handle the plain case, and leave all other cases to Theano.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:
-    """Return an unnamed variable, like ``cls(type_)``; only valid if constructions are not observed."""
+    """Return an unnamed variable, like ``cls(type_)``; only valid if nothing observes constructor calls."""
     var = _new(cls)
     var.tag = _new(scratchpad)
     var.type = type_

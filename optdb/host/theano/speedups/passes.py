@@ -1,4 +1,4 @@
-"""Faster versions of passes that change few graphs; they search for candidates before sorting or copying a graph."""
+"""Faster versions of passes that change few graphs: each searches for candidates before it sorts or copies a graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reconstruct_graph(
     copies: dict[Variable, Variable] = dict(zip(inputs, new_inputs, strict=True))
 
     def copy_of(var: Variable) -> Variable:
-        if var not in copies:  # when a node is copied, only leaves among its inputs have no copies
+        if var not in copies:  # when a node is copied, all its inputs except leaves already have copies
             copies[var] = var.clone() if isinstance(var, Constant) else var
         return copies[var]
 
@@ -77,7 +77,8 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# Both passes only move nodes whose inputs are all known outside the loop, and nodes that depend only on these.
+# The two passes that use these tests only move nodes whose inputs are all known outside the loop, and nodes that depend
+# only on such nodes.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
@@ -105,7 +106,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Return whether an output may be a sum of products over all steps, of which only the final sum is used."""
+    """Return whether an output may be a running sum of products of which only the last value is used."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(

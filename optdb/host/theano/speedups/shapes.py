@@ -1,8 +1,8 @@
 """Lazy shape inference.
 
 Theano's ShapeFeature builds a symbolic shape for every variable, and merges shapes at every replacement, although most
-are never read. :class:`LazyShapeFeature` instead records a *promise*, which refers to the promises that it depends on.
-A later read returns the shape that Theano would have built at the time of the promise.
+shapes are never read. :class:`LazyShapeFeature` instead records a *promise*, which refers to the promises that it
+depends on. A later read returns the shape that Theano would have built at the time of the promise.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class LazyShapeFeature(ShapeFeature):
         return dict(scratch)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own feature, with all shapes."""
+        """Pickle as Theano's own ShapeFeature, with all shapes."""
         stock = ShapeFeature.__new__(ShapeFeature)
         for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
             if hasattr(self, name):

@@ -1,6 +1,6 @@
 """A faster ``merge_two_slices`` for slices with known directions.
 
-Theano builds all four combinations of forward and backward, and then folds three of them away.
+Theano builds the graphs for all four combinations of forward and backward slices, and then removes three of them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _ends(
 
 
 def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) -> Variable:
-    """Return the end of a backward slice; a negative end would count from the end of the axis."""
+    """Return the end of a backward slice; a negative `stop` is replaced, since it would count from the axis's end."""
     return tt.switch(tt.and_(tt.lt(stop, 0), tt.gt(length, 0)), -len1 - 1, otherwise)
 
 

@@ -68,7 +68,7 @@ class _Regions:
 
 
 def _regions(op: Any, x: np.ndarray, counts: Sequence[int], geometry: Sequence[Any]) -> _Regions:
-    """Return the regions of a node; raise an error for parameters or arrays of the wrong rank."""
+    """Return the regions of a node; raise an error if a parameter has the wrong length, or an array too few axes."""
     if any(part.shape != (op.ndim,) for part in geometry):
         raise ValueError(f"window, stride and padding of {op} need {op.ndim} numbers each")
     if x.ndim < op.ndim:

@@ -1,6 +1,6 @@
 """Maps op classes to whole-array functions.
 
-The modules in `_FAMILIES` register these functions, and are loaded with the first Python thunk.
+The modules in `_FAMILIES` register these functions, and are loaded on the first call to `function_of`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from optdb.host.api.graph import Apply
 
-#: Computes a node from the inputs' values and the outputs' storage cells, like ``Op.perform``.
+#: Computes a node, given the inputs' values and the outputs' storage cells, as ``Op.perform`` does.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
 #: Makes the function for a node; returns None if ``perform`` is better.
 Maker = Callable[[Apply], "Compute | None"]

@@ -73,7 +73,7 @@ def _digamma_of_number(x: float) -> float:
 
 def _trigamma_of_number(x: float) -> float:
     if x <= _TRIGAMMA_SMALL:
-        # 1 / x is a Python number, whose square may be infinite.
+        # Use a NumPy number, because the square of 1 / x may be infinite.
         return float(1 / np.float64(x) / x)
     total = 0.0
     while x < _TRIGAMMA_LARGE:

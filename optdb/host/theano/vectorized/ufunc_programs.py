@@ -19,7 +19,7 @@ from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of
 
 @dataclass(frozen=True)
 class Temporary:
-    """A register: an array of a dtype in a numbered buffer."""
+    """A register: an array with a given dtype in a numbered buffer."""
 
     number: int
     dtype: np.dtype
@@ -183,7 +183,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return the outputs that need a register, with the names to which they are copied.
+    """Name the outputs; return the outputs that need a register, each with the name to which it is copied.
 
     An output may overwrite an input after the last step that reads the input.
     """

@@ -43,7 +43,7 @@ class Difference:
     what: str
     #: Index of the largest difference; None if the values cannot be compared elementwise.
     index: tuple[int, ...] | None
-    #: The two numbers at `index`, or the two shapes or values.
+    #: The two numbers at `index`; if `index` is None, the two shapes or values.
     on_device: Any
     on_host: Any
     #: The number of differing elements and the total number of elements.

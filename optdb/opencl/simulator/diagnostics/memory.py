@@ -152,7 +152,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
-    """Return an input's spec for the trace; a device array already has a buffer."""
+    """Return an input's spec for the trace; the spec of a device array refers to its existing buffer."""
     kind = var.type
     if on_device(var):
         return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)

@@ -1,7 +1,7 @@
 """Profiles a call by running its nodes one by one while the device times each command, and reports the times.
 
-As in a check, no value changes. The first round is a warm-up. Each command has a row with its median time in the later
-rounds, the bytes that it touches, and its node's number of floating-point operations.
+Like a check, a profile changes no values. The first round is a warm-up. Each command has a row with its median time in
+the rounds after the first, the bytes that it touches, and its node's number of floating-point operations.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Row:
     host: float = 0.0
     #: The number of bytes read and written; each array counts once.
     nbytes: int = 0
-    #: The node's number of floating-point operations, only in the row of the node's longest command; None if unknown.
+    #: The node's number of floating-point operations, if it is known and the row is the node's longest command; else
+    #: None.
     operations: int | None = None
 
     @property
@@ -228,7 +229,7 @@ def _rate(amount: float, seconds: float) -> str:
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls to the function called `name` with the values stored in its inputs."""
+    """Measure `n` calls to the function named `name`, with the values stored in the function's inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -267,12 +268,12 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline on Python's clock; a command is queued before its enqueuing call returns."""
+        """Return the device's timeline on Python's clock, aligned so that commands are queued before calls return."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-        inputs = [cells[var][0] for var in node.inputs]  # read now, since the node may overwrite them
+        inputs = [cells[var][0] for var in node.inputs]  # read the inputs now, since the node may overwrite them
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
         device = touches_device(node)
@@ -325,7 +326,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return rows with the median times of all rounds that ran the same commands as the last round."""
+    """Return the last round's rows, with median times over all rounds that ran the same commands."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [

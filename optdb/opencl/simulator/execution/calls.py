@@ -53,7 +53,7 @@ class RepeatedMethod:
         call: Callable[..., Any] | None = None,
         before_commit: Callable[[], None] | None = None,
     ) -> None:
-        """Call the method, or `call` instead of it; the results stay on the device.
+        """Call `call` or, by default, the method; the results stay on the device.
 
         `before_commit` is called before the next values are stored; if it raises, nothing is stored.
         """
@@ -135,7 +135,8 @@ class TrustedMethod:
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # On a device that shares the host's memory, a call waits for its results and for reads of the caller's arrays.
+        # On a device that shares the host's memory, a call waits until its results are complete and the caller's arrays
+        # have been read.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -256,7 +257,7 @@ class _Mirrors:
 
 
 class PendingResults:
-    """Calls a method without updates asynchronously, and returns its pending results.
+    """Asynchronously calls a method that has no updates, and returns the pending results.
 
     Results are copied to pinned memory if possible, since a copy to other memory may block in the driver.
     """

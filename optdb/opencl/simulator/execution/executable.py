@@ -2,7 +2,7 @@
 
 Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. Its state decides where the values of
 shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``). Nodes that
-overwrite shared arrays run last, and the VM holds their commands until no node can raise.
+overwrite shared arrays run last, and the VM holds back their commands until no node can raise.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # Running averages would be overwritten before later nodes of a network read them; weights would not.
+                # A network's running averages would be overwritten before later nodes read them; its weights would not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
@@ -250,7 +250,7 @@ def _bindings(
     mutable: Collection[Variable],
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
-    """Return the bindings of inputs, with None for those in Theano's storage; add new shared variables to the state."""
+    """Return the inputs' bindings, or None for inputs in Theano's storage; add new shared variables to the state."""
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
         placed = belongs_on_device(source, var, state.context)

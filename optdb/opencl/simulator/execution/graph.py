@@ -1,7 +1,7 @@
 """Translates a function's optimized graph to a device graph.
 
-Floating-point arrays are placed on the device. Integers and scalars, such as an index or a factor, are placed there
-only if no op reads them on the host and the device can run every op that depends on them.
+Floating-point arrays are placed on the device. Integers and scalars, such as an index or a factor, are placed on the
+device only if no op reads them on the host and the device can run every op that depends on them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph without in-place ops, except for the nodes in `in_place`; return the inputs, outputs and origins."""
+    """Copy a graph, with in-place ops only at the nodes in `in_place`; return the inputs, outputs and origins."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed
@@ -229,7 +229,7 @@ def belongs_on_device(fgraph: FunctionGraph, var: Variable, context: Context) ->
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes everything that depends on a variable; look no further than float arrays."""
+    """Return whether the device computes all that depends on a variable; users of float arrays are not checked."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

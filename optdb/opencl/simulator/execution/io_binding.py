@@ -52,7 +52,7 @@ class Input:
     mutable: bool
     #: Whether a user's op overwrites the input, so that the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether later calls read the caller's array again; if the VM might overwrite the array, the VM gets a copy.
+    #: Whether later calls read the caller's array again; if so, the VM gets copies of arrays that it might overwrite.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
@@ -144,8 +144,8 @@ class Output:
 class ZeroCopyScope:
     """Binds the caller's arrays to a device within a ``with`` block, in which a function is called.
 
-    It lends no arrays to asynchronous calls, or to functions that return device arrays, since these might be parts of
-    arguments. Creating a scope sets the linked function's rebindable inputs and external outputs.
+    It lends no arrays to asynchronous calls, nor to functions that return device arrays, since a returned array might
+    be a view of an argument. Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
@@ -206,13 +206,13 @@ class ZeroCopyScope:
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
         """Lend an array for a result: the previous call's array if it fits and is not an argument, else a new array.
 
-        Return the array's buffer, which is the same in all steps of a call, or None if the result must be copied.
+        Return the array's buffer, which all steps of a call share; return None if the result must be copied.
         """
         if self._open is None:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
-            # A step that takes a different branch may need a different array.
+            # A step that takes a different branch than the previous step may need an array with a different layout.
             if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
         result = fitting(self.reusable(output.last), layout)

@@ -1,7 +1,7 @@
 """The linker ``opencl``, whose functions run on a device while the host keeps the shared variables' values.
 
-Before each call, values that have changed in Theano's storage are uploaded. After each call, next values are stored
-there. Unchanged values stay on the device, in one copy for all functions.
+Before each call, values that have changed in Theano's storage are uploaded. After each call, the next values are stored
+in that storage. Unchanged values stay on the device, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HostState(State):
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the copy of a variable; None if the variable is not placed on the device."""
+        """Return the copy of a shared variable; None if the variable is not placed on the device."""
         return super().add(variable, storage, on_device) if on_device else None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
@@ -51,7 +51,7 @@ def link_with_host_state(
     """Link a function for the device; return the same values as a linker's `make_thunk`.
 
     In a forked process, the function raises `ForkedContext` only when called, because an error during unpickling would
-    end a pool's worker without a report.
+    end a pool's worker process without reporting the error.
     """
     watch()
     fgraph = graph_of(linker)
@@ -93,7 +93,10 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user allows to be overwritten; none without `Supervisor`, as after `Function.copy`."""
+    """Return the inputs that the user allows to be overwritten.
+
+    If a graph has no `Supervisor`, as after `Function.copy`, there are none.
+    """
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()

@@ -119,7 +119,7 @@ class Mirror(Shared):
 class State:
     """A simulator's shared variables; only the thread that holds the lock `turn` uses them."""
 
-    #: Whether the device has the only copy of the values, so that a failed call must not overwrite them.
+    #: Whether the device has the only copy of the values; if so, a failed call must not overwrite them.
     is_only_copy = True
     _kind: ClassVar[type[Shared]] = Shared
 
@@ -149,7 +149,7 @@ class State:
             shared.cell[0] = None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Prepare the shared variables that a function uses; here, warn once if Theano's values have changed."""
+        """Prepare the shared variables that a function uses; this method warns once if Theano's values have changed."""
         if self._warned or not trace_log.wants("shared"):
             return
         changed = [str(shared.variable.name) for shared in self if not shared.in_step]
@@ -191,5 +191,5 @@ class State:
         raise UnknownName(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
-        """Return the shared variables in `which`; all of them if it is empty."""
+        """Return the shared variables in `which`; all shared variables if `which` is empty."""
         return [self.find(key) for key in which] if which else list(self)

@@ -32,8 +32,8 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 class Job:
     """A build that runs once for all nodes that need it; messages mention the nodes' `ops`."""
 
-    #: The effort, in characters. If the nodes that wait for two jobs have run in Python for equally long, the longer
-    #: job starts first.
+    #: The effort, in characters. Among jobs whose waiting nodes have run in Python for equally long, the longer job
+    #: starts first.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
@@ -306,8 +306,8 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The maximum effort of a unit, as a fraction of the total effort per compiler; the jobs of later units are chosen with
-#: newer measurements.
+#: The maximum effort of a unit, as a fraction of the total effort per compiler; the limit leaves jobs for later units,
+#: which are chosen with newer measurements.
 _SHARE = 0.6
 
 #: Smaller units are not divided, since parsing the headers takes a quarter of their time.

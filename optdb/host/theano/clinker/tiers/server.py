@@ -1,7 +1,7 @@
 """Runs compilers for another process, at low priority, and kills them when that process ends.
 
-The server is a separate program that imports only the standard library. It reads JSON lines from its standard input,
-and answers each on its standard output:
+The server is a separate program that imports only the standard library. The server reads JSON lines from its standard
+input, and answers each on its standard output:
 
 - ``{"id": 1, "command": [...], "env": {...}}`` starts a program; the answer ``{"id": 1, "status": 0}`` is sent when it
   exits. With ``"env": null`` the program gets the server's environment.

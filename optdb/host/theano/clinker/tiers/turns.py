@@ -1,6 +1,7 @@
 """Serializes calls to tiered functions, and defers SIGINT during calls that overwrite shared variables.
 
-C code holds the GIL for a whole call, but Python code may yield or handle signals when only some variables are updated.
+C code holds the GIL for a whole call, but Python code may yield or handle signals after it has updated only some
+variables.
 """
 
 from __future__ import annotations

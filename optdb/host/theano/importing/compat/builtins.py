@@ -1,4 +1,4 @@
-"""Functions that replace calls whose meaning has changed, in the source of Theano and its libraries.
+"""Replacements for operations whose meaning has changed, used in the translated source of Theano and its libraries.
 
 `translation` substitutes them for built-in functions, NumPy's types and methods, ``%`` with numbers, and list indexes.
 """
@@ -51,7 +51,7 @@ def to_repr(value: Any) -> str:
 
 
 def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
-    """Return the dtype of a NumPy dtype argument or of an object with the attribute ``dtype``."""
+    """Return the dtype for an argument that NumPy accepts as a dtype, or for an object with the attribute ``dtype``."""
     return np.dtype(to_dtype(dtype), *rest, **options)
 
 
@@ -74,7 +74,7 @@ def fill(array: Any, value: Any) -> Any:
 
 
 def itemset(array: Any, *place_and_value: Any) -> None:
-    """Set the element of an array at the given index or indices, or its only element."""
+    """Set an array's element at the given index or indices, or its only element if no index is given."""
     *place, value = place_and_value
     if len(place) == 1 and not isinstance(place[0], tuple):
         array.flat[place[0]] = value

@@ -25,7 +25,7 @@ NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 @functools.cache
 def compile_args() -> tuple[str, ...]:
-    """Return the compiler's arguments that include the header; empty if the header is not needed."""
+    """Return the compiler arguments that include the header; empty if the header is not needed."""
     if not versions.needs_header():
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
@@ -79,7 +79,7 @@ def replace_inc_code(inc_code: Any) -> None:
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Make Scan's C code compile in the block; it was generated for Python 3.7 and NumPy 1."""
+    """Make Scan's C code, which was generated for Python 3.7 and NumPy 1, compile within the block."""
     compiler, include_dirs = cmodule.GCC_compiler, cmodule.std_include_dirs
     compile_str = compiler.compile_str
 

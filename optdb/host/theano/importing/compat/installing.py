@@ -40,7 +40,7 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano unless it is installed; return whether this call did so. `options` are passed to ``pip install``.
+    """Install Theano if it is missing; return whether it was missing. `options` are passed to ``pip install``.
 
     Raises
     ------

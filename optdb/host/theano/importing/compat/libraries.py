@@ -1,4 +1,4 @@
-"""The libraries that use Theano and are translated as Theano is, each with its additional redirected modules.
+"""Libraries that use Theano and are translated like Theano, each with the additional modules that it redirects.
 
 They import names that Python, NumPy and other packages have removed.
 """
@@ -23,7 +23,7 @@ class Library(NamedTuple):
     #: The first translated version, and the first later version that is not translated.
     first: Version
     end: Version
-    #: Replacements in addition to those for Theano, by module.
+    #: Maps modules to replacements that this library needs in addition to Theano's.
     redirected: Mapping[str, str] = {}
     #: Whether the library calls ``decode`` on attributes of HDF5 files, which are text in h5py 3.
     decodes_text: bool = False

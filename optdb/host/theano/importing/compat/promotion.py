@@ -93,7 +93,7 @@ def _strong(number: Any) -> Any:
 
 
 def _beside_array(array: np.dtype, scalar: Any) -> Any:
-    """Convert a scalar so that it promotes with an array's type as in NumPy 1."""
+    """Convert a scalar so that, combined with an array's type, it promotes as in NumPy 1."""
     if array.kind not in _KINDS:
         return scalar
     if isinstance(scalar, np.ndarray | np.generic):

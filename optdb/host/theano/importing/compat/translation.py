@@ -45,7 +45,8 @@ LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
 _SCIPY = f"{HERE}.scipy"
 
-#: Removed attributes, which are translated for objects of any type: nothing else in Theano has these names.
+#: Maps removed attributes to their replacements; they are translated for objects of any type, because nothing else in
+#: Theano has these names.
 RENAMED = {"tostring": "tobytes"}
 
 RENAMED_IN_TESTS = {
@@ -71,7 +72,7 @@ BINARY_UFUNCS = frozenset(
     ]
 )
 
-#: Attributes that are never NumPy numbers; comparisons of them are not translated.
+#: Attributes that are never NumPy numbers; comparisons that involve them are not translated.
 _PLAIN_ATTRIBUTES = frozenset(
     ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
 )
@@ -135,7 +136,8 @@ def _first_statement(tree: ast.Module) -> int:
     return len(tree.body)
 
 
-#: Functions of `builtins` that replace calls, in addition to `_Translator.CONVERSIONS`.
+#: Functions of the package's `builtins` module that replace the originally called functions, in addition to
+#: `_Translator.CONVERSIONS`.
 _REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
 
 
@@ -159,7 +161,8 @@ def _helper(name: str) -> str:
 
 
 class _Translator(ast.NodeTransformer):
-    #: Built-in functions that accepted arrays with one element, or printed NumPy scalars like Python numbers.
+    #: Built-in functions that, with older versions of NumPy, accepted arrays with one element or printed NumPy scalars
+    #: like Python numbers.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",
@@ -233,7 +236,8 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # Do not translate targets a.b and a[b], which would be evaluated twice; assigning to an element casts anyway.
+        # Do not translate assignments to a.b or a[b], whose targets would be evaluated twice; assigning to an element
+        # casts the value anyway.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -301,7 +305,8 @@ def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
         return [ast.Import([ast.alias(_SCIPY, package)])]
     if package not in redirected or alias.asname:
         return [ast.Import([alias])]
-    # `import numpy.random` binds numpy, so import the submodule and bind the package's replacement.
+    # `import numpy.random` binds numpy, so import the submodule, and bind the package's name to the package's
+    # replacement.
     import_submodule = ast.Import([ast.alias(redirected.get(alias.name, alias.name), "__optdb_imported__")])
     return [import_submodule, ast.Import([ast.alias(redirected[package], package)])]
 

@@ -30,7 +30,7 @@ def version_text(package: str) -> str | None:
     versions = next(filter(None, in_folders), [])
     if len(versions) == 1:
         return versions[0]
-    # The package has another kind of metadata, or files are left over from another version.
+    # The package has metadata other than a ``.dist-info`` folder, or files are left over from another version.
     import importlib.metadata
 
     try:
@@ -43,7 +43,7 @@ def version_text(package: str) -> str | None:
 def _versions_in(folder: str, package: str) -> Iterator[str]:
     """Yield the versions of a package from the names of ``.dist-info`` folders.
 
-    Reading them with ``importlib.metadata`` would take a tenth of the time that ``import theano`` takes.
+    Reading the versions with ``importlib.metadata`` would take a tenth of the time that ``import theano`` takes.
     """
     try:
         with os.scandir(folder) as entries:
@@ -68,7 +68,7 @@ def installed(package: str) -> tuple[int, ...]:
     if package not in _installed:
         version = version_text(package)
         if version is None:
-            return ()  # a notebook may install it later
+            return ()  # a notebook may install the package later
         numbers = re.match(r"\d+(\.\d+)*", version)
         _installed[package] = tuple(int(part) for part in numbers.group().split(".")) if numbers else ()
     return _installed[package]

@@ -55,7 +55,8 @@ _CONVERSIONS: dict[type, entries.Entry] = {
 }
 
 
-#: Entries for ops whose operands are converted to the dtype of the result, and for ops with other conversion rules.
+#: Two tables: entries for ops whose operands are converted to the dtype of the result, and entries for ops with other
+#: conversion rules.
 _CONVERTING = {scalars.Conj: entries.in_out_dtype(np.conjugate), **arithmetic.CONVERTING, **floats.CONVERTING}
 _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 def fall_back_to(
     original: ModuleType | str, namespace: dict[str, Any], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a module that replaces another one.
+    """Return ``__getattr__`` and ``__dir__`` for a module that replaces the module `original`.
 
-    Names that `namespace` lacks come from `original`, which is imported on first use if it is a name. The names in
-    `submodules` are the module's own submodules.
+    Names that `namespace` lacks come from `original`, which is imported on first use if it is given as a module's name.
+    The names in `submodules` are the module's own submodules.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
@@ -66,7 +66,7 @@ class Optional:
             missing = error.name or name
             self.reason = f"{name} is not installed" if missing == name else f"{name} needs {missing}"
         except Exception as error:
-            # A version that is too old for this NumPy may raise any exception.
+            # A version that is too old for the installed NumPy may raise any exception.
             self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
 
     def has(self, attribute: str) -> bool:

@@ -79,7 +79,7 @@ class Unpickler(pickle.Unpickler):
 
 
 def find_executable(executable: str, path: str | None = None) -> str | None:
-    """Return the path of a program; None if there is none."""
+    """Return the path of a program; None if the program is not found."""
     return shutil.which(executable, path=path)
 
 

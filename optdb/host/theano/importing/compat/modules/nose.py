@@ -1,6 +1,6 @@
 """The parts of ``nose`` and its submodules that Theano's tests use; Python 3.12 cannot import ``nose`` itself.
 
-``nose.tools`` contains unittest's assertions as functions and decorators for tests; ``nose.plugins.attrib`` marks
+``nose.tools`` contains decorators for tests, and unittest's assertions as functions; ``nose.plugins.attrib`` marks
 tests.
 """
 

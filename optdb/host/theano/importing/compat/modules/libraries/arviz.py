@@ -63,7 +63,7 @@ def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **op
 
 
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make an arviz function accept PyMC3's traces; return anything else unchanged."""
+    """Make an arviz function accept PyMC3's traces; return objects other than functions unchanged."""
     if not isinstance(function, FunctionType):
         return function
 

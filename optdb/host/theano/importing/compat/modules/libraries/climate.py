@@ -1,4 +1,4 @@
-"""``climate`` for theanets, which uses its logger; the package index has a different package of this name."""
+"""``climate``, whose logger theanets uses; the package index has a different package with this name."""
 
 import logging
 

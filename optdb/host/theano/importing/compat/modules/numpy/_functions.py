@@ -73,7 +73,7 @@ _OF_ABSTRACT: dict[type, type] = {
 
 
 def to_dtype(dtype: Any) -> Any:
-    """Convert a dtype argument for NumPy; an object with a dtype, such as a Theano variable, becomes its dtype."""
+    """Convert a dtype argument for NumPy; an object with a dtype, such as a Theano variable, yields its dtype."""
     if isinstance(dtype, type):
         return _OF_ABSTRACT.get(dtype, dtype)
     if dtype is None or isinstance(dtype, str | numpy.dtype):
@@ -177,7 +177,7 @@ def sctype2char(sctype: Any) -> str:
 
 
 def maximum_sctype(sctype: Any) -> Any:
-    """Return the largest scalar type of the same kind."""
+    """Return the largest scalar type of a type's kind."""
     kind = {"i": "int", "u": "uint", "f": "float", "c": "complex"}.get(numpy.dtype(sctype).kind)
     return sctypes[kind][-1] if kind else numpy.dtype(sctype).type
 
