@@ -140,17 +140,27 @@ def never(*args, **kwargs):
     raise AssertionError("Python enqueued a command")
 
 
-def test_one_call_enqueues_a_batch(program, arrays, monkeypatch):
+@pytest.fixture(params=["run", "run_with_gil"])
+def way(request, monkeypatch):
+    """How lists run as batches: a short list keeps the GIL."""
+    least = 1 if request.param == "run" else 100
+    options = ContextOptions(batch_thresholds=BatchThresholds(times=1, calls=least))
+    monkeypatch.setattr(runtime_context(), "options", options)
+    return request.param
+
+
+def test_one_call_enqueues_a_batch(program, arrays, way, monkeypatch):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     listed.enqueue()  # makes the batch
+    assert listed._run_batch == getattr(listed.batch, way)
     for kind in (EnqueueKernel, EnqueueCopy, EnqueueFill):
         monkeypatch.setattr(kind, "enqueue", never)
     listed.enqueue()
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
 
 
-def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(program, arrays, monkeypatch):
+def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(program, arrays, way):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     # Groups of three items do not divide four.
@@ -161,7 +171,7 @@ def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(p
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
 
 
-def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, arrays, monkeypatch):
+def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, arrays, way):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     listed.enqueue()
@@ -172,7 +182,7 @@ def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, 
     listed = CommandList([listed[0], wrong.prepare(), listed[3]])
     with pytest.raises(cl.Error):
         listed.enqueue()
-    listed._run_batch = listed.batch.run
+    listed._run_batch = getattr(listed.batch, way)
     with pytest.raises(cl.Error):
         listed.enqueue()
     before[0, :8] = 2 * (2 * before[0, :8] + np.arange(8)) + np.arange(8)
@@ -196,6 +206,15 @@ def test_python_copies_within_a_batch_where_buffers_change(program, arrays, monk
     values[0, 8:12] = 3
     values[1, 8:16] += np.arange(8)
     np.testing.assert_array_equal(read(queue, buffers), values)
+
+
+def test_only_a_batch_of_enqueue_calls_may_keep_the_gil(program, arrays):
+    queue, buffers = arrays
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    wait = PreparedCall(icd_loader().clWaitForEvents, ctypes.c_uint(0), None)
+    assert listed.batch.only_enqueues
+    assert not Batch([*listed.batch._kept, wait], [never] * 5).only_enqueues
+    assert not Batch([*listed.batch._kept, None], [never] * 5).only_enqueues
 
 
 def test_a_batch_does_without_the_lock_of_python():

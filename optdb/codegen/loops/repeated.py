@@ -51,7 +51,8 @@ class RepeatedLoops:
 
     `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
     item with their grids, or repeated loops. `arena` maps buffers that are parts of one array to their offsets in
-    bytes; all other arrays then begin at offset 0. Raise NotRepeatable if the code of the parts cannot be combined.
+    bytes, and buffers that begin at an offset of another array to None; all other arrays then begin at offset 0. Raise
+    NotRepeatable if the code of the parts cannot be combined.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class RepeatedLoops:
         steps: int,
         rows: Sequence[MovingRow],
         parts: Sequence[tuple[LoopKernel, LoopGrid] | RepeatedLoops],
-        arena: Mapping[Buffer, int] | None = None,
+        arena: Mapping[Buffer, int | None] | None = None,
     ) -> None:
         self.steps = steps
         self._parts = parts
@@ -87,8 +88,10 @@ class RepeatedLoops:
             arguments += map(self._argument, params)
             calls.append(f"{name}_{number}({', '.join(arguments)});")
         self._functions, self._calls = joined(codes), calls
-        self._has_arena, offsets = arena is not None, arena or {}
-        self._placed = {n: offsets[buffer] for n, buffer in enumerate(self.buffers) if buffer in offsets}
+        self._arena = arena
+        offsets = ((n, (arena or {}).get(buffer)) for n, buffer in enumerate(self.buffers))
+        #: Maps the positions of the parameters in the arena to their offsets in bytes.
+        self._placed = {n: offset for n, offset in offsets if offset is not None}
 
     def __str__(self) -> str:
         parts = "; ".join(str(part[0]) if isinstance(part, tuple) else str(part) for part in self._parts)
@@ -125,8 +128,8 @@ class RepeatedLoops:
         for n, param in enumerate(self._params.values()):
             kind = ctype(param.outer.dtype)
             if n not in self._placed:
-                array = "GLOBAL_MEM" if self._has_arena and not param.offset else "ARRAY"
-                params.append(f"{array} {kind} *a{n}_at")
+                begins_at_0 = self._arena is not None and param.outer not in self._arena and not param.offset
+                params.append(f"{'GLOBAL_MEM' if begins_at_0 else 'ARRAY'} {kind} *a{n}_at")
                 continue
             first = f"(GLOBAL_MEM {kind} *)(arena + {_number(count)}) + {param.offset}L"
             begin.append(f"GLOBAL_MEM {kind} *a{n}_at = {first};")

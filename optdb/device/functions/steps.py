@@ -215,28 +215,33 @@ class Arena:
     """
 
     def __init__(self, memory: FunctionMemory, values: Mapping[Buffer, HostArray | None]) -> None:
-        #: The offsets of the buffers, in bytes.
-        self.offsets: dict[Buffer, int] = {}
+        #: The offsets of the buffers, in bytes; None for buffers in earlier arenas.
+        self.offsets: dict[Buffer, int | None] = dict.fromkeys(memory.internal)
+        offsets: dict[Buffer, int] = {}
         nbytes = 0
         for buffer in values:
-            self.offsets[buffer] = nbytes
+            offsets[buffer] = nbytes
             nbytes += -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
         paired = PairedBuffer(memory.context, (nbytes,), "uint8")
         self.array = paired.array
         for buffer, value in values.items():
-            memory.place(buffer, self.array, self.offsets[buffer])
+            memory.place(buffer, self.array, offsets[buffer])
             if value is not None:
-                paired.host[self.offsets[buffer] :][: buffer.nbytes] = np.ascontiguousarray(value).view("uint8")
+                paired.host[offsets[buffer] :][: buffer.nbytes] = np.ascontiguousarray(value).view("uint8")
+        self.offsets |= offsets
 
 
 def compiled_steps(
-    steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
+    steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory, takes_arena: bool = False
 ) -> list[CompiledStep]:
-    """Compile the steps of a schedule in one program, and upload the schedule's constants."""
-    profile = memory.context.profile
-    parts = [(step, _part(step, profile)) for step in steps]
+    """Compile the steps of a schedule in one program, and upload the schedule's constants.
+
+    With `takes_arena`, kernels use an `Arena`. All arrays that are already bound then begin at offset 0 of a buffer,
+    unless they are in an arena.
+    """
+    parts = [(step, _part(step, memory.context.profile)) for step in steps]
     loops: list[Any] = [step for step, part in parts if part is not None]
-    arena = _arena(loops, constants, memory) if loops and profile.runs_in_caller else None
+    arena = _arena(loops, constants, memory) if loops and takes_arena else None
     for buffer, value in constants.items():
         if buffer not in memory.bound:
             memory.bind(buffer, from_host(memory.context, value, constant=True))

@@ -244,7 +244,8 @@ class FunctionTracer:
         self._work_left -= sum(map(work_of, steps))
         if self._work_left < 0:
             raise TooMuchWork
-        for step in compiled_steps(steps, self._schedule.constants, self._memory):
+        small = self.context.profile.runs_in_caller
+        for step in compiled_steps(steps, self._schedule.constants, self._memory, takes_arena=small):
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)
 

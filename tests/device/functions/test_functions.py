@@ -427,6 +427,32 @@ def test_other_steps_read_what_a_sequence_of_loops_writes(caller):
         compare(function([x, y]), [total, (large * total).max()])
 
 
+@pytest.mark.parametrize("caller", [False, True])
+def test_sequences_of_loops_before_and_after_work_on_the_host_share_values(caller):
+    context = new_context()
+    if caller:
+        in_caller(context)
+    weights = np.linspace(1, 2, 20)
+
+    def trace(tracer):
+        (x,) = tracer.arguments
+        total = folded("Add", applied("Mul", F, x, Constant(weights)), [0], F)
+        scaled = applied("Mul", F, applied("Exp", F, x), transposed(total, [None]))
+        (largest,) = tracer.on_host(lambda values: [values[0].max(keepdims=True)], [scaled])
+        shifted = applied("Sub", F, applied("Mul", F, scaled, Constant(weights)), largest)
+        return [folded("Add", shifted, [0], F), applied("Add", F, transposed(total, [None]), shifted)]
+
+    function = TracedFunction(context, trace, [False])
+    for seed in range(5):
+        x = np.random.default_rng(seed).normal(size=20)
+        total = (x * weights).sum()
+        scaled = np.exp(x) * total
+        shifted = scaled * weights - scaled.max()
+        compare(function([x]), [shifted.sum(), total + shifted])
+    ((_, call),) = function.traced_calls
+    assert len(call.device_steps) == 2
+
+
 def test_a_sequence_with_too_many_arrays_becomes_several_kernels(monkeypatch):
     monkeypatch.setattr(steps, "MOST_BUFFERS", 6)
     context = new_context()
