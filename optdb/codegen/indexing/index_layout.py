@@ -54,8 +54,8 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # If arrays are adjacent in the index, their axes take the arrays' place in the result; otherwise their axes come
-    # first.
+    # If arrays are adjacent in the index, their axes take the arrays' position in the result; otherwise their axes
+    # come first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
     return Pattern(before, total - before, widest)
