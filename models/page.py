@@ -71,10 +71,10 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
         return
     yield "## Time of a step\n"
     devices = ", ".join(dict.fromkeys(times.device for _, times in timed if times.device))
-    yield 'The column "C" shows milliseconds per step with Theano\'s C code. The next columns show the speed of the'
-    yield "other three relative to C, measured alternately in one process. The models are only large enough to"
-    yield "compare values, so a kernel launch takes longer than its work. [How fast a device is](device-time.md) has"
-    yield "measurements of larger models and of GPUs.\n"
+    yield 'The column "C" shows milliseconds per step with Theano\'s C code. The next columns show the speed of'
+    yield "`engine`, `opencl` and `simulator` relative to C, measured alternately in one process. The models are only"
+    yield "large enough to compare values, so a kernel launch takes longer than its work. [How fast a device"
+    yield "is](device-time.md) has measurements of larger models and of GPUs.\n"
     yield f"The device: {devices or 'not recorded'}.\n"
     yield f"| model | C, ms | {' | '.join(ways)} | launches | why the device is slower |"
     yield "|---|---|" + "---|" * (len(ways) + 2)

@@ -78,7 +78,7 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return statements that unravel an index, starting with the last axis, and add to offsets.
+    """Return the statements that unravel an index, from the last axis to the first, and increase the offsets.
 
     `lengths` is the name of the axes' lengths in the code, without the axis number that follows it. Each variable in
     `offsets`, of type `step`, is increased by the index along each axis times the named stride; `index` is overwritten.
@@ -94,7 +94,7 @@ def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str],
 def row_offsets(
     lengths: str, dims: int, offsets: Mapping[str, tuple[str, str]], size: str = "ga_size", step: str = "ga_ssize"
 ) -> str:
-    """Return statements that locate element `i`: its column (index along the last axis) and its offset in each array.
+    """Return the statements that locate element `i`: its column (index along the last axis) and offset in each array.
 
     Names omit the axis number; `offsets` maps each offset to its start and its strides.
     """

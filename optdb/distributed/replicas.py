@@ -36,9 +36,9 @@ class _Lent:
 
     #: This worker's first piece that is complete only after all gradients are computed.
     own: Piece
-    #: Yields the other workers' pieces with their ranks, in the order in which they become ready.
+    #: Yields the other workers' pieces, each with its worker's rank, in the order in which the pieces become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The other workers' pieces that are complete only after all gradients are computed, with their ranks.
+    #: The other workers' pieces, each with its worker's rank, that are complete only after all gradients are computed.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""Threads for workers, the link between them, and the votes that make either all workers or none commit a step."""
+"""Threads for workers, the link between them, and the votes by which either all workers commit a step or none does."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ThreadLink(Link):
 
 
 class Agreement:
-    """Makes either all workers or none commit a step.
+    """Ensures that either all workers commit a step or none does.
 
     Once one worker has agreed, the others must agree within `timeout` seconds.
     """

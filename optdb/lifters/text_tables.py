@@ -1,4 +1,4 @@
-"""Tables for `rich`, and their plain text."""
+"""Creates tables for `rich`, and renders them as plain text."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _arrays_agree(expected: Any, computed: Any) -> bool:
 
 
 class ChoosingFunction:
-    """Computes a graph's outputs on the side that is faster for the shapes of the call."""
+    """Computes a graph on the device or with the default linker, whichever is faster for the shapes of the inputs."""
 
     def __init__(self, fgraph: Any, context: Callable[[], Context]) -> None:
         self.fgraph = fgraph

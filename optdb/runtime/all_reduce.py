@@ -60,7 +60,7 @@ class _RoundStruct(ctypes.Structure):
 class MemberTable:
     """The table in which `count` devices of a process share their vectors.
 
-    A round fails if a device has not joined it `timeout` seconds after the first device joined.
+    A round fails if any device does not join it within `timeout` seconds after the first device.
     """
 
     def __init__(self, count: int, timeout: float) -> None:

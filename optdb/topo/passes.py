@@ -1,4 +1,4 @@
-"""Runs the graph rewriters of an equilibrium around the engine, and collects the host's statistics."""
+"""Runs an equilibrium's graph rewriters before and after the engine, and collects the host's statistics."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class EquilibriumPass:
         self._uses: Counter[Any] = Counter()
 
     def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
-        """Run graph rewriters in turn, and then the cleanup."""
+        """Run graph rewriters one after the other, and then the cleanup."""
         if not rewriters:
             return []
         profiles = []

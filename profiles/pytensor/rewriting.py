@@ -137,7 +137,7 @@ def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np
 
 
 def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode: str = "NUMBA") -> Comparison:
-    """Rewrite a graph with PyTensor and optdb in turns, and compare values at a size that numba compiles quickly."""
+    """Rewrite a graph with PyTensor and optdb alternately, and compare values at a size that numba compiles quickly."""
     sides: dict[bool, list[Rewritten]] = {False: [], True: []}
     for turn in range(turns):
         for ours in (False, True) if turn % 2 == 0 else (True, False):

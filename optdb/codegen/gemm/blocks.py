@@ -113,7 +113,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
         preferred = _GPU_DEFAULTS_OF_DOUBLES if work_dtype(dtype) == "float64" else _GPU_DEFAULTS
         return {name: _fitting(context, dtype, block) for name, block in preferred.items()}
     width = vector_width(context, dtype)
-    # Sums take most of the registers: a CPU has 32 vector registers of 64 bytes, or 16 smaller ones.
+    # Accumulators take most of the vector registers. A CPU has 32 registers of 64 bytes, or 16 smaller ones.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
     narrow = ItemBlock(12, width, width) if wide.rows == 8 else ItemBlock(8, width, width)
     return {"square": wide, "small": wide, "tiny": wide, "flat": wide, "narrow": narrow}

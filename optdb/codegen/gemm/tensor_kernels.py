@@ -251,7 +251,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return ``multiply_add`` for float32 and the function that it calls; `ending` is added to their names."""
+    """Return the code of float32's ``multiply_add`` and any function it calls, with `ending` appended to each name."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
     words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}

@@ -234,7 +234,7 @@ class Arena:
 def compiled_steps(
     steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory, takes_arena: bool = False
 ) -> list[CompiledStep]:
-    """Compile the steps of a schedule in one program, and upload the schedule's constants.
+    """Compile the steps of a schedule into one program, and upload the schedule's constants.
 
     With `takes_arena`, kernels use an `Arena`. All arrays that are already bound then begin at offset 0 of a buffer,
     unless they are in an arena.

@@ -88,7 +88,7 @@ class ElementwiseSchedule:
         return steps
 
     def _need(self, tensor: Tensor) -> None:
-        """Store a tensor that a kernel cannot compute, or replace it with partial results that a kernel can fold."""
+        """Store a tensor that a kernel needs but cannot compute, or store partial results that the kernel can fold."""
         if resolve(tensor, self.stored) is not tensor:
             return
         if isinstance(tensor, Folded) and unrolls(tensor, self.stored):

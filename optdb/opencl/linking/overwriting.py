@@ -28,7 +28,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order nodes so that those that overwrite state run last, if possible, and waits end late (see `waiting`)."""
+    """Order nodes: those that overwrite state run last if possible, and those that wait run late (see `waiting`)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)

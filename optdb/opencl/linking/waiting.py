@@ -20,7 +20,7 @@ def has_waits(nodes: Iterable[Apply]) -> bool:
 
 
 def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]) -> list[Apply]:
-    """Reorder nodes so that waits begin early and end late; `prior` returns dependencies."""
+    """Reorder nodes to start copies to the host early and wait for them late; `prior` returns dependencies."""
     number = {node: i for i, node in enumerate(nodes)}
     before = [{number[other] for other in prior(node)} for node in nodes]
     after: list[list[int]] = [[] for _ in nodes]

@@ -204,9 +204,9 @@ class Background:
     def wait(
         self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
     ) -> bool:
-        """Wait until jobs are over or `deadline` (of `time.monotonic`) has passed; return whether all jobs are over.
+        """Wait until all jobs have ended or `deadline` (of `time.monotonic`) has passed; return whether all have ended.
 
-        `tell` is called with the number of jobs that are over.
+        `tell` is called with the number of jobs that have ended.
         """
         jobs = list(jobs)
         if self.is_stalled:
