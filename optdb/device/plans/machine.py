@@ -117,7 +117,8 @@ class PlannedMachine:
         do nothing but enqueue commands, and must return whether it has enqueued the given commands.
         """
         if self._is_pure and self.before_commit is None:
-            commands = self.repeated_commands() if before is None else None
+            repetition = self._last.repetition
+            commands = None if repetition is None or before is not None else repetition.next_commands()
             if commands is None:
                 return self._call(before)
             commands.enqueue()
@@ -221,9 +222,7 @@ class PlannedMachine:
     def repeated_commands(self) -> CommandList | None:
         """Return the last call's commands for the caller to enqueue, if the next call needs nothing else."""
         repetition = self._last.repetition
-        if repetition is None or listening() is not None:
-            return None
-        return repetition.next_commands()
+        return None if repetition is None else repetition.next_commands()
 
     def _repetition(self, plan: Plan) -> Repetition | None:
         """Return how to repeat the call that just ended; None if repeating it takes more than enqueueing commands."""

@@ -12,6 +12,7 @@ from optdb.device.plans.linked import LinkedFunction, Round, ValueId
 from optdb.device.plans.plan import Plan
 from optdb.device.plans.recording import Recording, same
 from optdb.runtime.commands import CommandList
+from optdb.runtime.dispatch import listening
 from optdb.runtime.host_buffers import pays_zero_copy
 
 #: The shape and the address of each input in a call, which together select a plan.
@@ -119,7 +120,7 @@ class Repetition(SameValues):
 
     def next_commands(self) -> CommandList | None:
         """If the next call needs only the commands, count the call and return them; otherwise, return None."""
-        if not all(map(operator.is_, map(_first_of, self._cells), self._values)):
+        if listening() is not None or not all(map(operator.is_, map(_first_of, self._cells), self._values)):
             return None
         if self._given and not all(same(cell[0], before) for cell, before in self._given):
             return None
