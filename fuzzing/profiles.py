@@ -88,10 +88,13 @@ def replace_options(device: str = "auto", **options: Any) -> None:
     context.options = replace(context.options, **options)
 
 
-def use_smallest_batches(device: str = "auto") -> None:
-    """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call."""
+def use_smallest_batches(device: str = "auto", keeps_gil: bool = False) -> None:
+    """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call.
+
+    With `keeps_gil`, all batches that only enqueue commands keep the GIL, as short ones do.
+    """
     loop_library()
-    replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1))
+    replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1 << 20 if keeps_gil else 1))
 
 
 def context_like(device: str = "auto") -> Context:

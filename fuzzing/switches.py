@@ -52,8 +52,9 @@ class Process:
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
-    #: Which lists of commands are enqueued by one call of C: long lists that repeat often, or all lists that repeat.
-    command_batches: str = _switch("usual", "smallest")
+    #: Which lists of commands are enqueued by one call of C code: lists that repeat often, or all lists that repeat. In
+    #: the last case, the calls keep the GIL.
+    command_batches: str = _switch("usual", "smallest", "with GIL")
     #: The kind of device that kernels are written for, see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
     #: Whether the device shares the host's memory, as its profile says, or counts as having its own.
@@ -63,8 +64,8 @@ class Process:
 
     def begin(self, device: str) -> None:
         """Set switches that are not flags in a process whose functions run on a device."""
-        if self.command_batches == "smallest":
-            use_smallest_batches(device)
+        if self.command_batches != "usual":
+            use_smallest_batches(device, keeps_gil=self.command_batches == "with GIL")
         replace_options(device, quad_tiles=self.quad_tiles)
         replace_profile(device, self.kernels, self.memory)
 

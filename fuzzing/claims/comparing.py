@@ -17,7 +17,7 @@ from fuzzing.claims.ways import WAYS, OnHost, Refused, Way
 __all__ = ["BROKEN_PROMISE", "Differs", "compare"]
 
 #: The error message for a violated promise.
-BROKEN_PROMISE = "which promises length 1"
+BROKEN_PROMISE = "which declares length 1"
 #: Error messages for values whose shape differs from their type's promise.
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch", "cannot add the product")
 

@@ -24,7 +24,7 @@ def main() -> None:
     """Make the runs that the command line asks for."""
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
-    use_smallest_batches(device)
+    use_smallest_batches(device, keeps_gil=int(number) % 2 == 1)
     end_with_failure(functools.partial(run, int(number), int(runs), int(steps), device))
 
 

@@ -68,6 +68,18 @@ def test_a_product_that_numpy_would_broadcast_may_be_refused():
     compare(case, "mode")
 
 
+def test_a_broken_promise_may_be_refused():
+    """A state's piece of length 0 has a type that declares length 1; the optimized host graph ignores that."""
+    steps = (
+        Step("taken_back", (3,)),
+        Step("piece", (3,), 0),
+        Step("increased", (2, 2)),
+        Step("pieces_of_scan", (4, 6)),
+    )
+    case = Case(("x",), steps, ((7, False),), (), (Call(2, (0, 0), ("plain",), 1, None),))
+    compare(case, "mode")
+
+
 def test_a_difference_is_found(monkeypatch):
     class Wrong(OnHost):
         def call(self, arguments, times):
