@@ -97,9 +97,7 @@ class TracedFunction:
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
-        # Compute the shapes inline, because the overhead of calling `shapes_of` would be as large as the computation.
-        shapes = tuple([getattr(cell[0], "shape", None) for cell in cells])
-        for traced in self._traced_calls.get(shapes, ()):
+        for traced in self._traced_calls.get(shapes_of(cells), ()):
             if not traced.values or traced.fits([cell[0] for cell in cells]):
                 return traced
         return None

@@ -117,23 +117,23 @@ class Resident:
 
 
 #: The contexts with calls that may still be running, because nothing has waited for them.
-AT_WORK: set[Context] = set()
+_AT_WORK: set[Context] = set()
 
 
 def begin_work(context: Context) -> None:
     """Record that a call returns before the device has finished."""
-    AT_WORK.add(context)
+    _AT_WORK.add(context)
 
 
 def may_be_in_use(context: Context) -> bool:
     """Return whether the device may be using values of earlier calls."""
-    return context in AT_WORK
+    return context in _AT_WORK
 
 
 def finish_work(context: Context) -> None:
     """Wait for all calls that `begin_work` has recorded."""
-    if AT_WORK and context in AT_WORK:
-        AT_WORK.discard(context)
+    if _AT_WORK and context in _AT_WORK:
+        _AT_WORK.discard(context)
         finish(context)
 
 

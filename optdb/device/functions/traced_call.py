@@ -14,7 +14,6 @@ import numpy as np
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.shared_values import (
-    AT_WORK,
     Cell,
     PairedBuffer,
     SharedArgument,
@@ -144,8 +143,7 @@ class TracedCall:
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
         """Run a call; raise Mismatch if a value differs from the value in the traced call."""
-        if AT_WORK:
-            finish_work(self.context)
+        finish_work(self.context)
         self.send(cells)
         if self._machine is None:
             for node in self.nodes:
