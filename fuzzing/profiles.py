@@ -26,18 +26,18 @@ __all__ = [
 ]
 
 #: The kind of device that kernels are written for: the device's own, or, on any device, a GPU. The copying GPU copies
-#: tiles asynchronously, and has an item for each element of short arrays. The packing GPU packs matrices for products
-#: with less than the highest precision. Both emulate the instructions of such a GPU.
-KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
+#: tiles asynchronously, and has an item for each element of short arrays. The warpgroup GPU uses warpgroup instructions
+#: for products with less than the highest precision. Both emulate the instructions of such a GPU.
+KERNELS = ("own", "gpu", "copying gpu", "warpgroup gpu")
 #: For each kind of kernels, the options with which all products of small matrices use these kernels.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},
         "copied_tiles": "all",
     },
-    "packing gpu": {
+    "warpgroup gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},
-        **{"packed_tiles": "all", "packed_tile": (64, 32, 16, 3, 1)},
+        **{"warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
     },
 }
 #: The first compute capability of GPUs with asynchronous copies.

@@ -209,7 +209,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     ),
     Exclusion(("way", ("file",)), ("plans", ("off",)), "an exported file contains a plan"),
     Exclusion(
-        ("kernels", ("gpu", "copying gpu", "packing gpu")),
+        ("kernels", ("gpu", "copying gpu", "warpgroup gpu")),
         ("persistent_launches", ("always", "split")),
         "PoCL 3.1 hangs or writes out of bounds when work groups of a GPU's size have barriers in nested loops",
     ),

@@ -51,8 +51,8 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
     from optdb.codegen.gemm import tensor_cores, tune, tuning_table, warpgroups
 
     if forget:
-        packed = map(warpgroups.packed_class, warpgroups.DEFAULTS)
-        tuning_table.record(context, {name: {} for name in (tensor_cores.TILES, *packed)})
+        by_warpgroups = map(warpgroups.table_class, warpgroups.DEFAULTS)
+        tuning_table.record(context, {name: {} for name in (tensor_cores.TILES, *by_warpgroups)})
         return
     print("optdb: measuring float32 products on tensor cores, for up to a minute", file=sys.stderr)
     rates = tune.tune_tensor_cores(context)
@@ -65,12 +65,16 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
         table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
     Console().print(table)
     for arithmetic in warpgroups.DEFAULTS:
-        speed = tune.tune_packed(context, arithmetic)
-        if speed is not None:
-            speeds = f"{speed.multiplying:.2f} TFLOP/s per compute unit, packed at {speed.packing:.0f} GB/s"
-            print(f"packed matrices of {arithmetic}: {speeds}")
+        times = tune.tune_warpgroups(context, arithmetic)
+        if times:
+            table = Table("tiles", title=f"{arithmetic} by warpgroups on {context.profile.name}", title_justify="left")
+            table.add_column("a stage, µs", justify="right")
+            table.add_column("a tile beside its stages, µs", justify="right")
+            for tile, (stage, of_tile) in times.items():
+                table.add_row(tile.name.partition("_")[2], f"{1e6 * stage:.3f}", f"{1e6 * of_tile:.2f}")
+            Console().print(table)
         elif context.profile.has_warpgroup_products:
-            print(f"packed matrices of {arithmetic}: no configuration could be measured, so the defaults are kept")
+            print(f"{arithmetic} by warpgroups: no tile could be measured, so the defaults are kept")
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

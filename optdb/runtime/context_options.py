@@ -35,12 +35,11 @@ class ContextOptions:
     quad_tile: tuple[int, ...] | None = None
     #: Which aligned float32 products copy tiles asynchronously on a GPU with tensor cores.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: Which products below the highest precision pack their matrices first; 'all' includes products on devices without
-    #: wgmma.
-    packed_tiles: Literal["faster", "all"] = "faster"
-    #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None selects the fastest tile on an
-    #: H100.
-    packed_tile: tuple[int, ...] | None = None
+    #: Which products below the highest precision use warpgroup instructions; 'all' includes products on devices without
+    #: these instructions.
+    warpgroup_tiles: Literal["faster", "all"] = "faster"
+    #: The tile for these products, as fields of `gemm.warpgroups.WarpgroupTile`; None selects the fastest tile.
+    warpgroup_tile: tuple[int, ...] | None = None
     batch_thresholds: BatchThresholds = BatchThresholds()
     #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
     most_work_in_caller: int = 200_000

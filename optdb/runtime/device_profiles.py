@@ -302,10 +302,9 @@ class DeviceProfile:
     def most_local_bytes(self) -> int:
         """The maximum local memory per group, in bytes.
 
-        NVIDIA's driver reports 48 KiB for every GPU; version 580 ran kernels with 64 KiB on an H200, and 192 KiB on an
-        H100.
+        NVIDIA's driver reports 48 KiB for every GPU; version 580 ran kernels with 200 KiB on an H200.
         """
-        most = (192 << 10) + 256
+        most = (200 << 10) + 512
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:

@@ -1,8 +1,8 @@
 """The times of matrix products on a GPU, compared with cuBLAS: ``python -m profiles.gpu.products``.
 
-Times are microseconds without waits for Python. The time of optdb is a median by the device's clock, including the
-kernels that pack operands and add partial sums. The time of cuBLAS, which PyTorch calls, is the mean of the products in
-a CUDA graph.
+Times are microseconds per product in a series of the same product, without waits for Python in between. The time of
+optdb is that of a step in a call of many steps, and includes packing operands and adding partial sums. The time of
+cuBLAS, which PyTorch calls, is the mean of the products in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ PRECISIONS = {"float32": ("highest", "float32"), "TF32": ("default", "float32"),
 
 
 def time_optdb(product: Multiplication, precision: str, device: str, repeat: int) -> float:
-    """Return the microseconds of a product's kernels."""
+    """Return the microseconds of a step that computes a product."""
     flag, dtype = PRECISIONS[precision]
     a, b = (theano.shared(value) for value in product.operands(dtype))
     order = (0, 2, 1) if product.batch else (1, 0)
     a, b = product.as_read(a, b, lambda x: x.dimshuffle(*order))
     with theano.change_flags(**{"optdb.matmul_precision": flag}):
-        return 1e3 * time_theano(tt.batched_dot(a, b) if product.batch else a.dot(b), device, repeat)[1]
+        return 1e3 * time_theano(tt.batched_dot(a, b) if product.batch else a.dot(b), device, repeat)[0]
 
 
 def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
@@ -134,7 +134,7 @@ def measure(rows: list[Multiplication], device: str, repeat: int, cublas: bool) 
 
 @click.command()
 @terminal.device_option("gpu", "Which device.")
-@terminal.count_option("--repeat", 20, "How often each is done.")
+@terminal.count_option("--repeat", 100, "How often each is done.")
 @click.option("--cublas/--no-cublas", default=find_spec("torch") is not None, help="Whether to compare with PyTorch.")
 @click.option("--small", is_flag=True, help="Small operands, to try whether it works.")
 def main(device: str, repeat: int, cublas: bool, small: bool) -> None:

@@ -72,25 +72,28 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
 
 
 def test_tensor_cores_are_measured_and_forgotten(tmp_path, monkeypatch, capsys):
-    context, speed = Context("opencl"), warpgroups.Speed(3.0, 2500.0)
+    context, times = Context("opencl"), warpgroups.Times(6e-7, 4e-6)
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tune, "tune_tensor_cores", lambda context: {TensorBlock(32, 32, 16, 2, 16, 32): (0.5, 0.75)})
 
+    tile = next(iter(warpgroups.DEFAULTS["tf32"]))
+    monkeypatch.setattr(type(context.profile), "most_local_bytes", tile.local_bytes)
+
     def measured(context, arithmetic):
         if arithmetic != "tf32":
-            return None
-        tuning_table.record(context, {warpgroups.packed_class("tf32"): {warpgroups.BLOCK.name: speed}})
-        return speed
+            return {}
+        tuning_table.record(context, {warpgroups.table_class("tf32"): {tile.name: times}})
+        return {tile: times}
 
-    monkeypatch.setattr(tune, "tune_packed", measured)
+    monkeypatch.setattr(tune, "tune_warpgroups", measured)
     _tune_tensor_cores(context, forget=False)
     shown = capsys.readouterr().out
     assert "32x32x16_2_16x32" in shown and "0.50  0.75" in shown
-    assert "packed matrices of tf32: 3.00 TFLOP/s per compute unit, packed at 2500 GB/s" in shown
+    assert "tf32 by warpgroups" in shown and "128x256_4_2" in shown and "0.600" in shown and "4.00" in shown
     assert "float16" not in shown
-    assert warpgroups.speed_of(context, "tf32") == speed
+    assert warpgroups.times_of(context, "tf32")[tile] == times
     _tune_tensor_cores(context, forget=True)
-    assert warpgroups.speed_of(Context("opencl"), "tf32") == warpgroups.DEFAULTS["tf32"]
+    assert warpgroups.times_of(Context("opencl"), "tf32")[tile] == warpgroups.DEFAULTS["tf32"][tile]
 
 
 @pytest.mark.slow

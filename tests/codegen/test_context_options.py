@@ -18,7 +18,10 @@ from tests.opencl_device import new_context
 #: Options that select other kernels of products, and the prefix of these kernels' names.
 KINDS = {
     "quads": ({"quad_tiles": "all"}, "matmul_32x32x64_quads"),
-    "packed": ({"instructions": "emulated", "packed_tiles": "all", "packed_tile": (64, 16, 8, 3, 1)}, "packed_64x16x8"),
+    "warpgroups": (
+        {"instructions": "emulated", "warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
+        "warpgroups_64x64_2_1",
+    ),
 }
 
 
@@ -57,7 +60,7 @@ def test_contexts_of_one_device_differ_at_the_same_time(multiplied):
 
 def test_other_options_find_nothing_that_was_prepared_for_the_former_ones(multiplied):
     context = gpu_context()
-    for kind in ("quads", "packed", "quads"):
+    for kind in ("quads", "warpgroups", "quads"):
         options, name = KINDS[kind]
         context.options = replace(ContextOptions(quad_tiles="none"), **options)
         check_product(context)

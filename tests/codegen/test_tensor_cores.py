@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table
+from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
@@ -41,7 +41,8 @@ def checker():
         context = Context("oclgrind")
     except DeviceError as error:
         pytest.skip(str(error))
-    context.profile = context.profile.as_kind("gpu", 1)
+    # Tests of warpgroups give Oclgrind more local memory, which would change the choices of others.
+    context.profile = replace(context.profile.as_kind("gpu", 1), local_memory_bytes=32 << 10)
     return context
 
 
@@ -204,6 +205,7 @@ def with_tensor_cores(monkeypatch):
     h200 = replace(context.profile, quirks=quirks, driver=driver, compute_capability=(9, 0))
     monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
+    monkeypatch.setattr(warpgroups, "DEFAULTS", {})
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated"))
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context

@@ -1,4 +1,4 @@
-"""Products of packed matrices: all indices, with emulated instructions, and the conditions for their use."""
+"""Products by warpgroups: all indices and signals, with emulated instructions, and the conditions for their use."""
 
 from __future__ import annotations
 
@@ -10,36 +10,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import families, launches, tensor_cores, tune, tuning_table, warpgroups
+from optdb.codegen.gemm import families, launches, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
-from optdb.codegen.gemm.launches import run
+from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
-from optdb.codegen.gemm.warpgroups import BLOCK, PackedBlock, pack_kernel, packed_kernel, plan
+from optdb.codegen.gemm.warpgroups import (
+    DEFAULTS,
+    LAYOUTS,
+    Times,
+    WarpgroupTile,
+    kernel_name,
+    kernels_of,
+    multiply_kernel,
+    pack_kernel,
+    plan,
+)
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime import binaries, tuning
-from optdb.runtime.arrays import to_host
+from optdb.runtime.arrays import DeviceArray, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
 from tests.codegen.computed import note_products
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
 from tests.effort import examples
-from tests.opencl_device import runtime_context
 
 _SLOW = pytest.mark.slow
 #: Small enough for Oclgrind, the memory checker, to run several of them.
-SMALL = PackedBlock(64, 16, 8, 3, 1)
-#: Two groups of 128 items, each of which multiplies two times 64 rows.
-TALL = PackedBlock(256, 24, 16, 2, 2)
+SMALL = WarpgroupTile(64, 64, stages=2, warpgroups=1)
+#: A warpgroup that multiplies two times 64 rows, and two that multiply 64 rows each.
+TALL, SHARED = (WarpgroupTile(128, 64, stages=2, warpgroups=warpgroups) for warpgroups in (1, 2))
 ARITHMETICS = {"tf32": "float32", "float16": "float16"}
 IN_ROWS, IN_COLUMNS = ORDERS.values()
 
 
 @functools.cache
-def compiled(context, block, arithmetic):
-    return compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic, "emulated")], context)
+def compiled(context, tile, arithmetic, along):
+    kernels = [multiply_kernel(tile, arithmetic, along, "emulated"), pack_kernel(arithmetic)]
+    return compile_kernels([*kernels, total_kernel(ARITHMETICS[arithmetic])], context)
 
 
 def whole(*shape):
@@ -47,51 +57,108 @@ def whole(*shape):
     return np.random.default_rng(sum(shape)).integers(-6, 7, shape).astype("float32")
 
 
-def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,) * 3, context=None):
-    """Return the product of batches of matrices with given orders of axes in memory."""
-    context = context or checker()
+def multiply(
+    tile, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,) * 3, parts=1, groups=2, is_aligned=True
+):
+    """Return the product of batches of matrices with given orders of axes in memory, and the names of its kernels."""
+    context = checker()
     a, b, y = (value.astype(ARITHMETICS[arithmetic]) for value in (a, b, y))
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
     of_z, batch = steps(z, y.shape[0]), y.shape[0]
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
-    kernels = compiled(context, block, arithmetic)
-    run(plan(problem, arithmetic, block), kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
-    return to_host(z)
+    planned = plan(problem, arithmetic, tile, groups, parts, is_aligned)
+    names = [launch.kernel for launch in planned.launches]
+    (along,) = (along for along in LAYOUTS if kernel_name(tile, arithmetic, along) in names)
+    kernels = compiled(context, tile, arithmetic, along)
+    run(planned, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    return to_host(z), names
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 16, 8), (65, 17, 41), (3, 50, 24)])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 32), (65, 72, 136), (3, 50, 24)])
 def test_products(arithmetic, m, n, k):
     a, b, y = whole(1, m, k), whole(1, k, n), whole(1, m, n)
-    np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y), a @ b)
+    np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y)[0], a @ b)
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("left", [IN_ROWS, IN_COLUMNS])
 @pytest.mark.parametrize("right", [IN_ROWS, IN_COLUMNS])
-def test_each_order_of_the_matrices(arithmetic, left, right):
-    a, b, y = whole(1, 20, 32), whole(1, 32, 18), whole(1, 20, 18)
-    got = multiply(SMALL, arithmetic, a, b, y, -0.5, 2.0, (left, right, IN_ROWS))
-    np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y)
+@pytest.mark.parametrize("length", [24, 64])
+def test_each_order_of_the_matrices(arithmetic, left, right, length):
+    a, b, y = whole(1, length, 40), whole(1, 40, length), whole(1, length, length)
+    got, names = multiply(SMALL, arithmetic, a, b, y, -0.5, 2.0 * (length == 24), (left, right, IN_ROWS))
+    np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y * (length == 24))
+    # In TF32, terms of one matrix have to be contiguous.
+    is_packed = arithmetic == "tf32" and left == IN_COLUMNS and right == IN_ROWS
+    assert any("packed" in name for name in names) == is_packed
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("n", [64, 50])
+def test_sums_in_parts(arithmetic, n):
+    a, b, y = whole(2, 20, 200), whole(2, 200, n), whole(2, 20, n)
+    got, names = multiply(SMALL, arithmetic, a, b, y, 0.5, 1.0, parts=2)
+    np.testing.assert_array_equal(got, 0.5 * (a @ b) + y)
+    assert names[-1] == "matmul_total"
+
+
+@pytest.mark.parametrize("tile", [SMALL, TALL, SHARED])
+def test_groups_compute_several_tiles(tile):
+    a, b, y = whole(1, tile.rows + 8, 40), whole(1, 40, 72), whole(1, tile.rows + 8, 72)
+    np.testing.assert_array_equal(multiply(tile, "tf32", a, b, y, groups=2)[0], a @ b)
 
 
 def test_gaps_and_other_directions():
     a, b, y = whole(2, 20, 19), whole(2, 19, 17), whole(2, 20, 17)
     layouts = (((1, 0, 2), (1, 1, 2)), ((0, 2, 1), (1, -1, 1)), ((0, 1, 2), (1, -2, 3)))
-    np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, layouts), a @ b + y)
+    got, names = multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, layouts)
+    np.testing.assert_array_equal(got, a @ b + y)
+    assert names[:2] == ["matmul_packed_tf32"] * 2
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_matrices_bound_later_may_be_unaligned(arithmetic):
+    a, b, y = whole(1, 20, 40), whole(1, 40, 24), whole(1, 20, 24)
+    context, dtype = checker(), ARITHMETICS[arithmetic]
+    x, v, z = (put(context, value.astype(dtype), *IN_ROWS) for value in (np.pad(a, ((0, 1), (0, 0), (0, 0))), b, y))
+    x = DeviceArray(
+        context.queue, a.shape, x.dtype, data=x.base_data, offset=x.offset + x.dtype.itemsize, strides=x.strides
+    )
+    problem = Problem(1, 20, 24, 40, (800, 40, 1), (960, 24, 1), (480, 24, 1), (480, 24, 1), False)
+    planned = plan(problem, arithmetic, SMALL, 2)
+    (along,) = (along for along in LAYOUTS if kernel_name(SMALL, arithmetic, along) == planned.launches[-1].kernel)
+    run(
+        planned,
+        compiled(context, SMALL, arithmetic, along),
+        context,
+        {"a": x, "b": v, "y": z, "z": z},
+        1.0,
+        0.0,
+        "float32",
+    )
+    moved = np.append(a.ravel()[1:], 0).reshape(a.shape)
+    np.testing.assert_array_equal(to_host(z), moved @ b)
+
+
+def test_unaligned_matrices_are_packed():
+    a, b, y = whole(1, 20, 40), whole(1, 40, 24), whole(1, 20, 24)
+    got, names = multiply(SMALL, "float16", a, b, y, is_aligned=False)
+    np.testing.assert_array_equal(got, a @ b)
+    assert names[:2] == ["matmul_packed_float16"] * 2
 
 
 @pytest.mark.parametrize("of_a", [1, 3])
 @pytest.mark.parametrize("of_b", [1, 3])
 def test_batches_share_a_matrix(of_a, of_b):
     a, b, y = whole(of_a, 20, 16), whole(of_b, 16, 18), whole(3, 20, 18)
-    np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y), a @ b + 0 * y)
+    np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y)[0], a @ b + 0 * y)
 
 
 def test_numbers_are_rounded_to_tf32():
     a, b = np.full((1, 20, 16), FINE), np.ones((1, 16, 18), "float32")
-    assert (multiply(SMALL, "tf32", a, b, np.zeros((1, 20, 18))) == 16).all()
-    halves = multiply(SMALL, "float16", a - 1 + 2**-9, b, np.zeros((1, 20, 18)))
+    assert (multiply(SMALL, "tf32", a, b, np.zeros((1, 20, 18)))[0] == 16).all()
+    halves, _ = multiply(SMALL, "float16", a - 1 + 2**-9, b, np.zeros((1, 20, 18)))
     assert (halves == np.float16((a[0, 0, 0] - 1 + 2**-9) * 16)).all()
 
 
@@ -99,18 +166,18 @@ def test_numbers_are_rounded_to_tf32():
 def test_numbers_that_are_not_finite(arithmetic):
     a, b = whole(1, 20, 16), np.ones((1, 16, 18), "float32")
     a[0, 1, 3], a[0, 5, 15], a[0, 7, :2] = np.nan, -np.inf, (np.inf, -np.inf)
-    got = multiply(SMALL, arithmetic, a, b, np.zeros((1, 20, 18)))
+    got, _ = multiply(SMALL, arithmetic, a, b, np.zeros((1, 20, 18)))
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(got, a @ b)
 
 
 @_SLOW
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(20))
 @given(st.data())
 def test_any_product(data):
-    block = data.draw(st.sampled_from([SMALL, TALL, PackedBlock(64, 32, 16, 3, 1), PackedBlock(128, 8, 8, 4, 2)]))
+    tile = data.draw(st.sampled_from([SMALL, TALL, SHARED]))
     arithmetic = data.draw(st.sampled_from(list(ARITHMETICS)), "arithmetic")
-    lengths = st.sampled_from([1, 2, 7, 8, 16, 17, 31, 64, 65, 130, 257])
+    lengths = st.sampled_from([1, 2, 7, 8, 16, 31, 64, 65, 130])
     m, n, k = (data.draw(lengths, name) for name in "mnk")
     batch, beta = data.draw(st.sampled_from([1, 3]), "batch"), data.draw(st.sampled_from([0.0, 1.0]), "beta")
     a, b = (whole(data.draw(st.sampled_from([1, batch])), *shape) for shape in ((m, k), (k, n)))
@@ -119,17 +186,18 @@ def test_any_product(data):
         (data.draw(st.permutations([0, 1, 2]), "axes"), tuple(data.draw(signs, "step") for _ in range(3)))
         for _ in range(3)
     ]
-    context = runtime_context()
-    got = multiply(block, arithmetic, a, b, y, 1.0, beta, layouts, context)
+    parts, groups = data.draw(st.sampled_from([1, 2]), "parts"), data.draw(st.sampled_from([1, 3]), "groups")
+    got, _ = multiply(tile, arithmetic, a, b, y, 1.0, beta, layouts, parts, groups)
     np.testing.assert_array_equal(got, (a @ b + beta * y).astype(ARITHMETICS[arithmetic]))
 
 
-def test_the_block_fits_a_gpu():
-    assert BLOCK.local_bytes <= hopper(checker().profile).most_local_bytes
+def test_tiles_fit_a_gpu():
+    most = hopper(checker().profile).most_local_bytes
+    assert all(tile.local_bytes <= most for of_arithmetic in DEFAULTS.values() for tile in of_arithmetic)
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
-    kernel = packed_kernel(SMALL, "tf32", "ptx")
+    kernel = multiply_kernel(SMALL, "tf32", (True, True), "ptx")
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
 
@@ -156,33 +224,36 @@ def h100(monkeypatch):
     return context
 
 
-def packs(context, problem, arithmetic):
-    """Tell whether the cheapest choice for a product packs its matrices."""
+def chosen(context, problem, arithmetic):
+    """Return the plan of the cheapest choice for a product, and its kernels' names; None if warps multiply tiles."""
     asked = {"tf32": ("float32", "default"), "tf32x3": ("float32", "high"), "float16": ("float16", "default")}
-    choices = tensor_cores.choices(context, Request(problem, *asked[arithmetic]))
+    choices = warpgroups.choices(context, Request(problem, *asked[arithmetic], is_aligned=True))
     cheapest = min(choices, key=lambda choice: choice.seconds, default=None)
-    return cheapest is not None and bool(cheapest.plan.copies)
+    return None if cheapest is None else [launch.kernel for launch in cheapest.plan.launches]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "arithmetic", "is_packed"),
+    ("sizes", "arithmetic", "kernels"),
     [
-        ((4096, 4096, 4096), "tf32", True),
-        ((4096, 4096, 4096), "float16", True),
-        ((2048, 2048, 2048, 8), "tf32", True),
-        ((3200, 10000, 512), "tf32", True),
-        ((4096, 4096, 4096), "tf32x3", False),
-        ((1024, 1024, 1024), "tf32", False),
-        ((128, 256, 1 << 20), "tf32", False),
-        ((30000, 256, 64), "tf32", False),
-        ((1 << 17, 1 << 17, 1 << 14), "tf32", False),  # both copies would take 17 GB
+        ((4096, 4096, 4096), "tf32", ["128x256_4_2_tf32_nt"]),
+        ((4096, 4096, 4096), "float16", ["128x256_4_2_float16_tn"]),
+        ((2048, 2048, 2048, 8), "tf32", ["128x256_4_2_tf32_nt"]),
+        ((1024, 1024, 1024), "float16", ["64x128_6_1_float16_tn"]),
+        ((256, 256, 1 << 16), "float16", ["64x128_6_1_float16_tn", "matmul_total"]),
+        ((4096, 4095, 4096), "float16", ["matmul_packed_float16", "128x256_4_2_float16_tt"]),
+        ((4096, 4096, 4096), "tf32x3", None),
+        ((128, 256, 512), "tf32", None),
+        ((30000, 24, 64), "tf32", None),
+        ((4096, 4096, 8), "tf32", None),
+        ((1 << 17, (1 << 17) - 1, 1 << 15), "float16", None),  # the copy would take 8 GiB of 80
     ],
 )
-def test_products_that_gain(h100, sizes, arithmetic, is_packed):
-    assert packs(h100, problem_of(*sizes), arithmetic) == is_packed
+def test_products_that_gain(h100, sizes, arithmetic, kernels):
+    got = chosen(h100, problem_of(*sizes), arithmetic)
+    assert got == (kernels and [name if "matmul" in name else f"warpgroups_{name}" for name in kernels])
 
 
-def test_devices_without_the_instructions_pack_nothing(h100):
+def test_devices_without_the_instructions_use_others(h100):
     ours = h100.profile
     others = [
         replace(ours, compute_capability=(8, 0)),
@@ -191,16 +262,16 @@ def test_devices_without_the_instructions_pack_nothing(h100):
         replace(ours, quirks=replace(ours.quirks, takes_ptx=False)),
     ]
     for h100.profile in others:
-        assert not packs(h100, problem_of(4096, 4096, 4096), "tf32")
+        assert chosen(h100, problem_of(4096, 4096, 4096), "tf32") is None
 
 
 @pytest.fixture
-def packing(monkeypatch):
-    """Return a context that packs the matrices of all possible products, and a list of its launches."""
+def required(monkeypatch):
+    """Return a context that computes all possible products by warpgroups, and a list of its products."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
-    options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
+    options = ContextOptions(instructions="emulated", warpgroup_tiles="all", warpgroup_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
     # Forget the kernels of products, so that they are chosen by the profile.
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
@@ -208,23 +279,23 @@ def packing(monkeypatch):
     context.kept.pop(families.__name__, None)
 
 
-def kernels_of(computed):
+def kernels_of_products(computed):
     """Return the names of the kernels that products launched."""
     return [launch.kernel for product in computed for launch in product.plan.launches]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_product_by_packed_matrices(packing, dtype, order):
-    context, computed = packing
+def test_a_product_by_warpgroups(required, dtype, order):
+    context, computed = required
     a, b = whole(25, 20).astype(dtype), whole(20, 33).astype(dtype)
     got = product(context, a, b, "default", dtype, order)
     np.testing.assert_array_equal(got, a.astype("float32") @ b.astype("float32"))
-    assert [name.partition("_")[0] for name in kernels_of(computed)] == ["matmul", "matmul", "packed"]
+    assert kernels_of_products(computed)[-1].startswith("warpgroups_64x64_2_1")
 
 
-def test_without_memory_for_packed_matrices_others_compute(packing, monkeypatch):
-    context, computed = packing
+def test_without_memory_for_packed_matrices_others_compute(required, monkeypatch):
+    context, computed = required
     scratch = launches.scratch
 
     def without_room(context, dtype, memory, *copies):
@@ -239,29 +310,29 @@ def test_without_memory_for_packed_matrices_others_compute(packing, monkeypatch)
     assert any(each.plan.copies for each in computed)
 
 
-def test_higher_precisions_pack_nothing(packing):
-    context, computed = packing
+def test_higher_precisions_use_others(required):
+    context, computed = required
     a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
     assert (product(context, a, b, "highest") == 16 * FINE).all()
-    assert not any(name.startswith("packed") for name in kernels_of(computed))
+    assert not any(name.startswith("warpgroups") for name in kernels_of_products(computed))
 
 
-def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
-    context, computed = packing
+def test_kernels_that_do_not_build_are_not_taken(required, monkeypatch, caplog):
+    context, computed = required
     monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))  # Oclgrind takes no PTX
     a, b = whole(25, 20), whole(20, 33)
     np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
-    assert "Other kernels are used for a product of packed matrices" in caplog.text
-    assert not any(name.startswith("packed") for name in kernels_of(computed))
+    assert "Other kernels are used for a product by tf32, warpgroups_64x64_2_1" in caplog.text
+    assert not any(name.startswith("warpgroups") for name in kernels_of_products(computed))
 
 
-# Rates
+# Times
 
 
 @pytest.fixture
-def measuring(packing, tmp_path, monkeypatch):
+def measuring(required, tmp_path, monkeypatch):
     """Return a context of a device whose speed is to be measured."""
-    context, _ = packing
+    context, _ = required
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tune, "SECONDS", 0.0)
     monkeypatch.delitem(context.kept, tuning_table.__name__, raising=False)
@@ -269,65 +340,83 @@ def measuring(packing, tmp_path, monkeypatch):
     context.kept.pop(tuning_table.__name__, None)
 
 
-def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
-    # Seconds of packing alone and of the whole product, for a short product and a long one; a launch takes 1 second.
-    times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
+def own_tiles(context, monkeypatch):
+    """Let a context choose among all tiles again."""
+    monkeypatch.setattr(context, "options", replace(context.options, warpgroup_tile=None))
+    monkeypatch.setattr(context, "profile", hopper(context.profile))
+
+
+def test_times_are_measured_kept_and_used(measuring, monkeypatch):
+    # Seconds of a product, of one with twice the terms, of the first again, and of one with two tiles per unit; a launch
+    # takes 1 second.
+    times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
+    monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
-    speed = tune.tune_packed(measuring, "tf32", terms=16)
-    operations, nbytes = 2 * SMALL.rows * SMALL.cols * 16, 2 * 4 * (SMALL.rows + SMALL.cols) * 16
-    np.testing.assert_allclose(speed, (1e-12 * operations / 3e-6, 1e-9 * nbytes / 2e-6), 1e-6)
-    assert warpgroups.speed_of(measuring, "tf32") == speed
-    assert warpgroups.speed_of(measuring, "float16") == warpgroups.DEFAULTS["float16"]
+    monkeypatch.setattr(warpgroups, "DEFAULTS", {"tf32": {SMALL: Times(1.0, 1.0)}, "float16": {SMALL: Times(1.0, 1.0)}})
+    found = tune.tune_warpgroups(measuring, "tf32", terms=32)
+    np.testing.assert_allclose(found[SMALL], (3e-6, 1e-6), 1e-6)
+    own_tiles(measuring, monkeypatch)
+    assert warpgroups.times_of(measuring, "tf32") == found
+    assert warpgroups.times_of(measuring, "float16") == warpgroups.DEFAULTS["float16"]
     measuring.kept.pop(tuning_table.__name__)
-    np.testing.assert_allclose(warpgroups.speed_of(measuring, "tf32"), speed)
-    tuning_table.record(measuring, {warpgroups.packed_class("tf32"): {}})
-    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+    np.testing.assert_allclose(warpgroups.times_of(measuring, "tf32")[SMALL], found[SMALL])
+    tuning_table.record(measuring, {warpgroups.table_class("tf32"): {}})
+    assert warpgroups.times_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
-def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
+def test_what_computes_something_else_has_no_times(measuring, monkeypatch):
     monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: False)
-    assert tune.tune_packed(measuring, "tf32", terms=16) is None
+    assert not tune.tune_warpgroups(measuring, "tf32", terms=32)
 
 
-#: As many stages as on an H100: the first pass around the ring has more terms than three stages.
-RING = PackedBlock(64, 16, 8, 4, 1)
-FLIP = "phase ^= side == 0;"
+#: Statements that do not flip the phase when the ring of stages begins again.
+WRONG = ("", "phase = 1;", "phase ^= 1;", "phase |= side == 0;")
 
 
-@pytest.mark.thorough_cases("float16-phase = 1;", "float16-phase |= side == 0;", "tf32-", "tf32-phase ^= 1;")
-@pytest.mark.parametrize("wrong", ["", "phase = 1;", "phase ^= 1;", "phase |= side == 0;"])
+@pytest.mark.thorough_cases(
+    *(f"tf32-fill-{wrong}" for wrong in WRONG[:3]),
+    *(f"tf32-multiply-{wrong}" for wrong in WRONG[1:]),
+    *(f"float16-fill-{wrong}" for wrong in WRONG[1:]),
+    *(f"float16-multiply-{wrong}" for wrong in WRONG[:3]),
+)
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("stage", ["fill", "multiply"])
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch, arithmetic, wrong):
-    original = warpgroups.functions
+def test_a_kernel_that_awaits_a_wrong_phase_has_no_times(measuring, monkeypatch, arithmetic, stage, wrong):
+    original, prefix = warpgroups.functions, "filled_" if stage == "fill" else ""
 
     def functions(name):
-        code = original(name)
-        if "MATMUL" not in code:
-            return code
-        assert FLIP in code["MATMUL"]
-        return {**code, "MATMUL": code["MATMUL"].replace(FLIP, wrong)}
+        code = dict(original(name))
+        for function in [name for name in code if name.startswith(stage) and name.endswith("_stage")]:
+            flip = f"{prefix}phase ^= {prefix}side == 0;"
+            assert flip in code[function]
+            code[function] = code[function].replace(
+                flip, wrong.replace("phase", f"{prefix}phase").replace("side", f"{prefix}side")
+            )
+        return code
 
-    monkeypatch.setattr(measuring, "options", replace(measuring.options, packed_tile=astuple(RING)))
     monkeypatch.setattr(warpgroups, "functions", functions)
     monkeypatch.setattr(tune, "best_seconds", lambda *_: pytest.fail("the gate is open"))
-    assert tune.tune_packed(measuring, arithmetic, terms=16) is None
+    assert not tune.tune_warpgroups(measuring, arithmetic, terms=32)
 
 
 def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
-    times = iter([1.0, 2.0, 1.0, 3.0])
+    times = iter([2.0, 1.0, 3.0, 3.0])
+    monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
-    assert tune.tune_packed(measuring, "tf32", terms=16) is None
-    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+    assert not tune.tune_warpgroups(measuring, "tf32", terms=32)
 
 
 @pytest.mark.parametrize("damaged", [[], [1.0], [0.0, 1.0], ["no", "no"], [1.0, 2.0, 3.0]])
-def test_damaged_speeds_are_those_of_no_tuning(measuring, damaged):
-    tuning.save(tuning_table.key_of(measuring), {warpgroups.packed_class("tf32"): {SMALL.name: damaged}})
-    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+def test_damaged_times_are_those_of_no_tuning(measuring, monkeypatch, damaged):
+    own_tiles(measuring, monkeypatch)
+    name = next(iter(DEFAULTS["tf32"])).name
+    tuning.save(tuning_table.key_of(measuring), {warpgroups.table_class("tf32"): {name: damaged}})
+    assert warpgroups.times_of(measuring, "tf32") == DEFAULTS["tf32"]
 
 
-def test_devices_without_the_instructions_have_no_speed():
-    assert tune.tune_packed(checker(), "tf32") is None
+def test_devices_without_the_instructions_have_no_times():
+    assert not tune.tune_warpgroups(checker(), "tf32")
 
 
 # On a GPU
@@ -339,20 +428,26 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
     context = Context("opencl")
     if not context.profile.has_warpgroup_products:
         pytest.skip("the device has no such instructions")
-    block, rng = BLOCK, np.random.default_rng(1)
-    kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic, "ptx")], context)
-    dtype = ARITHMETICS[arithmetic]
-    # Each stage is used up to three times.
-    most_terms = 3 * block.stages * warpgroups.terms_of(arithmetic, block.depth) // 2
-    for number in range(200):
+    dtype, rng, kernels = ARITHMETICS[arithmetic], np.random.default_rng(1), {}
+    for number in range(300):
+        tile = list(DEFAULTS[arithmetic])[number % len(DEFAULTS[arithmetic])]
+        # Each stage is used up to three times.
+        most_terms = 3 * tile.stages * warpgroups.terms_of(arithmetic, tile.depth) // 2
         batch, beta = 1 + number % 3, 0.5 * (number % 2)
-        m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (block.rows, block.cols, most_terms))
+        m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (tile.rows, tile.cols, most_terms))
+        if number % 4:  # matrices that need not be packed
+            m, n, k = (-(-length // 8) * 8 for length in (m, n, k))
         of_b = batch if number % 5 else 1
         a, b, y = (whole(*shape).astype(dtype) for shape in ((batch, m, k), (of_b, k, n), (batch, m, n)))
         orders = [(IN_ROWS, IN_COLUMNS)[side] for side in rng.integers(0, 2, 3)]
         x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
         of_z = steps(z, batch)
         problem = Problem(batch, m, n, k, steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
-        run(plan(problem, arithmetic, block), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
+        planned = plan(problem, arithmetic, tile, int(rng.integers(1, 20)), int(rng.integers(1, 4)))
+        for kernel in kernels_of(planned, tile, arithmetic, context):
+            if kernel not in kernels:
+                kernels[kernel] = compile_kernels([kernel], context)
+        own = {name: each for compiled in kernels.values() for name, each in compiled.items()}
+        run(planned, own, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
         a, b, y = (value.astype("float32") for value in (a, b, y))
         np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + beta * y).astype(dtype))

@@ -198,7 +198,7 @@ def test_processes_leave_confined_switches_a_value():
         "own",
         "gpu",
         "copying gpu",
-        "packing gpu",
+        "warpgroup gpu",
     }
 
 

@@ -43,8 +43,8 @@ def test_a_product_of_fours(monkeypatch, turned, kernels, name):
 
 @pytest.mark.usefixtures("own_profile")
 @pytest.mark.parametrize("precision", ["highest", "default"])
-def test_a_product_of_packed_matrices(monkeypatch, precision):
-    replace_profile(kernels="packing gpu")
+def test_a_product_by_warpgroups(monkeypatch, precision):
+    replace_profile(kernels="warpgroup gpu")
     x, planned = tt.fmatrix("x"), []
     plan = warpgroups.plan
     monkeypatch.setattr(warpgroups, "plan", lambda *args: planned.append(plan(*args)) or planned[-1])

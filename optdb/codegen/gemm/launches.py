@@ -23,6 +23,8 @@ LAUNCH_S = 5e-6
 _WIDE = 4
 #: Work-group size of the kernel that adds partial sums, for products that are not divided into tiles.
 TOTAL_GROUP = 32
+#: Maximum work-group size of that kernel.
+_MOST_TOTAL_GROUP = 256
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 #: The positions of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
@@ -124,7 +126,7 @@ def by_tiles(
     multiply = Launch(kernel, (p.tiles(tile) * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
-    adding_up = total(p.batch, p.m, p.n, parts, p.add, p.y, p.z, group)
+    adding_up = total(p.batch, p.m, p.n, parts, p.add, p.y, p.z, min(group, _MOST_TOTAL_GROUP))
     return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
 
 

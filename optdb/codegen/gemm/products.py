@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
+from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores, warpgroups
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
 from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
@@ -130,6 +130,7 @@ def _own_tiles(context: Context, request: Request) -> list[Choice[GemmPlan | Non
 #: Kernel families, in the order in which they are tried.
 FAMILIES: tuple[Family[GemmPlan | None], ...] = (
     quad_tiles.choices,
+    warpgroups.choices,
     tensor_cores.choices,
     _library,
     copied.choices,

@@ -26,8 +26,7 @@ from optdb.codegen.gemm.launches import (
     total_kernel,
 )
 from optdb.codegen.gemm.problem import CLASSES, GroupTile, Problem, classify
-from optdb.codegen.gemm.tensor_cores import FEW_TERMS
-from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, multiply_add_function
+from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, FEW_TERMS, ROUNDING, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions

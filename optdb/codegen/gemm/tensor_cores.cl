@@ -346,7 +346,7 @@ void find_tile()
     /* Tiles are ordered in bands, column by column, so that concurrent groups share cached rows and columns. There are
        fewer than 2**32 tiles, and 32-bit divisions are faster. */
     const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
-    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
+    const uint of_matrix = NUMBER % (tiles_m * tiles_n), matrix = NUMBER / (tiles_m * tiles_n);
     const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
     const uint height = min((uint)BAND, tiles_m - band);
     const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;

@@ -16,28 +16,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from optdb.codegen.gemm import warpgroups
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, total_kernel
-from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
-from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.problem import FEW, Problem, classify
+from optdb.codegen.gemm.tensor_kernels import (
+    ARITHMETIC,
+    FEW_TERMS,
+    Arithmetic,
+    TensorBlock,
+    dtype_of,
+    kernel_name,
+    tensor_kernel,
+)
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Maps the dtype of the matrices and the precision to the arithmetic.
-ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
-    ("float32", "default"): "tf32",
-    ("float32", "high"): "tf32x3",
-    ("float16", "default"): "float16",
-    ("float16", "high"): "float16",
-}
 #: Minimum number of terms in a part of a sum; adding the parts takes another launch.
 PART = 1024
-#: Products with fewer terms gain nothing from tensor cores.
-FEW_TERMS = 16
 #: Block shape for each class of products. Measured on an NVIDIA H100 and an H200.
 _BLOCKS = {
     "square": TensorBlock(128, 128, 16, 3, 64, 64),
@@ -71,30 +69,14 @@ _FLOAT16_RATES = (1.8, 2.8)
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return the choices that use tensor cores, with packed matrices or with tiles copied from the matrices."""
+    """Return a choice per tile shape; empty if a product does not benefit from tensor cores."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
-    problem, packed = request.problem, _packed(context, request, arithmetic)
     # Small products do not benefit from tensor cores.
-    if not context.profile.has_tensor_cores or min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
-        return packed if context.options.packed_tiles == "all" else []
-    return [*packed, *_tiled(context, request, arithmetic)]
-
-
-def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
-    problem = request.problem
-    if not warpgroups.suits(context, problem, arithmetic):
-        return []
-    packs_all = context.options.packed_tiles == "all"
-    seconds = 0.0 if packs_all else warpgroups.seconds(context, problem, arithmetic)
-    block, name = warpgroups.block_of(context), f"a product of packed matrices by {arithmetic}"
-    needed = functools.partial(warpgroups.kernels, context, arithmetic)
-    return [Choice(name, warpgroups.plan(problem, arithmetic, block), seconds, needed)]
-
-
-def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
     problem, units = request.problem, context.profile.compute_units
+    if not context.profile.has_tensor_cores or min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
+        return []
     rates = {_BLOCKS["square"]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)

@@ -17,13 +17,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from optdb.codegen.gemm.launches import product_kernel
-from optdb.codegen.gemm.problem import GroupTile
+from optdb.codegen.gemm.problem import GroupTile, Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
 #: How a kernel multiplies: in TF32; in float32, with each number split into two TF32 numbers; or in float16.
 Arithmetic = Literal["tf32", "tf32x3", "float16"]
+#: Maps the dtype of the matrices and the precision to the arithmetic.
+ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
+    ("float32", "default"): "tf32",
+    ("float32", "high"): "tf32x3",
+    ("float16", "default"): "float16",
+    ("float16", "high"): "float16",
+}
+#: Products with fewer terms gain nothing from tensor cores.
+FEW_TERMS = 16
 
 #: Work items in a warp.
 WARP = 32
@@ -159,9 +168,9 @@ def tensor_kernel(
     return product_kernel(_macros(block, arithmetic, left, right) + filled("\n".join(parts), **words), dtype)
 
 
-def with_tile_found(kernel: str) -> str:
-    """Return a kernel's code with the statements that locate a group's tile inlined."""
-    return filled(kernel, FIND_TILE=body(functions("gemm/tensor_cores.cl")["find_tile"]))
+def with_tile_found(kernel: str, number: str = "get_group_id(0)") -> str:
+    """Return a kernel's code with the statements that locate the tile with a number inlined."""
+    return filled(kernel, FIND_TILE=filled(body(functions("gemm/tensor_cores.cl")["find_tile"]), NUMBER=number))
 
 
 #: Maps whether a tile is copied along the terms to the tile's layout; SIDE is the tile's length.

@@ -5,6 +5,7 @@ Functions that are already compiled keep their choices. All functions raise OSEr
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
-from optdb.codegen.gemm.warpgroups import Speed
+from optdb.codegen.gemm.warpgroups import WarpgroupTile
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
@@ -36,9 +37,9 @@ TURNS, SECONDS = 3, 0.05
 _TRIAL = (131, 77, 67)
 #: Maximum error of a product in TF32, relative to the product of the matrices' absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the products with which tiles on tensor cores are timed, and in the shorter of the two products
-#: with which packed matrices are timed.
-_TERMS, _PACKED_TERMS = 1024, 2048
+#: Number of terms in the products with which tiles on tensor cores are timed, and in the shorter of the products with
+#: which stages for warpgroups are timed. Number of tiles per compute unit with which the time of a tile is measured.
+_TERMS, _WARPGROUP_TERMS, _ROUNDS = 1024, 1 << 14, 9
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
@@ -176,48 +177,58 @@ def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) 
     return lambda trial: trial.compute(by_tiles(trial.problem, name, block, 1), kernels)
 
 
-def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
-    """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
+def tune_warpgroups(
+    context: Context, arithmetic: Arithmetic, terms: int = _WARPGROUP_TERMS
+) -> Mapping[WarpgroupTile, warpgroups.Times]:
+    """Measure the times of the tiles that warpgroups multiply, and use them for later choices.
 
-    The difference between the times of two products of different lengths excludes launch overhead. Return None, and
-    change nothing, if the device does not support such products, returns wrong results, or is too busy for valid
-    measurements.
+    Differences between the times of products of different lengths exclude launch overhead. A tile whose kernel does not
+    build, returns wrong results, or is measured on a device that is too busy keeps its default times. If no tile can be
+    measured, nothing changes.
     """
+    found: dict[WarpgroupTile, warpgroups.Times] = {}
     if not warpgroups.is_possible(context):
-        return None
-    needed = warpgroups.kernels(context, arithmetic)
-    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Matrix products use other tiles")
-    if kernels is None:
-        return None
-    block, units = warpgroups.block_of(context), context.profile.compute_units
-    # Each compute unit gets one tile.
-    high = math.gcd(units, 12)
-    m, n = block.rows * high, block.cols * (units // high)
+        return found
+    units, dtype = context.profile.compute_units, dtype_of(arithmetic)
+    for tile in warpgroups.times_of(context, arithmetic):
+        groups, stage_terms = tile.resident * units, warpgroups.terms_of(arithmetic, tile.depth)
+        # Each compute unit gets one tile. In TF32, the transposed product is computed, because the terms of the right
+        # matrix are not contiguous.
+        high = math.gcd(groups, 12)
+        lengths = (tile.rows * high, tile.cols * (groups // high))
+        m, n = lengths[::-1] if arithmetic == "tf32" else lengths
 
-    def multiply(trial: TrialProduct) -> None:
-        trial.compute(warpgroups.plan(trial.problem, arithmetic, block), kernels)
+        # Each stage of the ring is used twice, and part of the first stage is used a third time.
+        trial = TrialProduct(context, dtype, m, n, 2 * tile.stages * stage_terms + 8)
+        needed = warpgroups.kernels_of(
+            warpgroups.plan(trial.problem, arithmetic, tile, groups), tile, arithmetic, context
+        )
+        kernels = try_compile(needed, context, tile.name, "This tile keeps its times")
+        if kernels is None:
+            continue
+        compute = functools.partial(_by_warpgroups, kernels, arithmetic, tile, groups)
+        compute(trial)
+        if not trial.is_correct(_TENSOR_ERROR):
+            continue
+        few = max(terms // 32, stage_terms)
+        once, longer, short, many = (
+            TrialProduct(context, dtype, m * rounds, n, length).seconds(compute)
+            for length, rounds in ((terms, 1), (2 * terms, 1), (few, 1), (few, _ROUNDS))
+        )
+        stage = (longer - once) * stage_terms / terms
+        of_tile = (many - short) / (_ROUNDS - 1) - stage * few / stage_terms
+        if stage > 0 and of_tile > 0:
+            found[tile] = warpgroups.Times(stage, of_tile)
+    if found:
+        names = {tile.name: times for tile, times in found.items()}
+        tuning_table.record(context, {warpgroups.table_class(arithmetic): names})
+    return found
 
-    def pack(trial: TrialProduct) -> None:
-        whole = warpgroups.plan(trial.problem, arithmetic, block)
-        trial.compute(GemmPlan(whole.launches[:2], copies=whole.copies), kernels)
 
-    # Each stage of the ring is used twice, and part of the first stage is used a third time.
-    uneven = 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
-    trial = TrialProduct(context, dtype_of(arithmetic), m, n, uneven)
-    multiply(trial)
-    if not trial.is_correct(_TENSOR_ERROR):
-        return None
-    measured = []
-    for length in (terms, 2 * terms):
-        trial = TrialProduct(context, dtype_of(arithmetic), m, n, length)
-        nbytes = warpgroups.packed_bytes(trial.problem, arithmetic, block)
-        measured.append((nbytes, trial.seconds(pack), trial.seconds(multiply)))
-    nbytes, packing, whole = (long - short for short, long in zip(*measured, strict=True))
-    if not 0 < packing < whole:
-        return None
-    speed = Speed(2e-12 * block.rows * block.cols * terms / (whole - packing), 2e-9 * nbytes / packing)
-    tuning_table.record(context, {warpgroups.packed_class(arithmetic): {block.name: speed}})
-    return speed
+def _by_warpgroups(
+    kernels: Mapping[str, CompiledKernel], arithmetic: Arithmetic, tile: WarpgroupTile, groups: int, trial: TrialProduct
+) -> None:
+    trial.compute(warpgroups.plan(trial.problem, arithmetic, tile, groups), kernels)
 
 
 class TrialProduct:

@@ -1,108 +1,262 @@
-/* The kernels for products of packed matrices with warpgroup instructions, see warpgroups.py. */
+/* The kernels for products with warpgroup instructions, see warpgroups.py. */
 
-/* Each item packs a 16-byte piece of one row's terms. Neighbouring items process neighbouring rows if these are closer
-   in memory than terms, and otherwise neighbouring pieces. */
-__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+/* A group copies 32 words of terms of each of LINES rows, so that each row's terms are contiguous in the copy.
+   Neighbouring items read neighbouring rows if these are closer in memory than terms. */
+__attribute__((reqd_work_group_size(256, 1, 1)))
 KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *packed)
 {
-    const ga_ssize rows = s.s0, terms = s.s1, across = s.s3, step = s.s4, padded = s.s5, pieces = s.s6, length = s.s7;
-    const uint item = get_local_id(0), along = abs(step) <= abs(across);
-    const ga_ssize groups = (pieces + PIECES - 1) / PIECES, line = get_group_id(0) / groups;
-    const ga_ssize piece = get_group_id(0) % groups * PIECES + (along ? item % PIECES : item / ROWS);
-    const ga_ssize row = line * ROWS + (along ? item / PIECES : item % ROWS), i = row % padded;
-    if (piece >= pieces || row >= s.s8)
-        return;
-    x += row / padded * s.s2 + i * across + piece * PIECE * step;
-    const ga_ssize left = i < rows ? clamp(terms - piece * PIECE, (ga_ssize)0, (ga_ssize)PIECE) : 0;
-    uint words[4] = {0, 0, 0, 0};
-    if (step == 1 && left == PIECE && (ulong)x % 16 == 0)
-        vstore4(*(GLOBAL_MEM const uint4 *)x, 0, words);
-    else
-        for (int e = 0; e < left; ++e)
-            words[e * 4 / PIECE] |= (uint)BITS << e % (PIECE / 4) * 16;
-    ROUND_WORDS
-    *((GLOBAL_MEM uint4 *)packed + (row / length * pieces + piece) * length + row % length) = vload4(0, words);
-}
-
-void round_to_tf32()
-{
-    UNROLLED(c, 4)
-        words[c] = as_uint(as_float(words[c]) * ROUNDING) & 0xffffe000;
+    __local uint block[LINES][33];
+    const ga_ssize rows = s.s0, terms = s.s1, across = s.s3, step = s.s4, words = s.s5;
+    const uint near = get_local_id(0) % 32, far = get_local_id(0) / 32, along = abs(step) <= abs(across);
+    const ga_ssize blocks = (words + 31) / 32;
+    const ga_ssize line = get_group_id(0) / blocks * LINES, word = get_group_id(0) % blocks * 32;
+    uint bits[LINES / 8];
+    UNROLLED(r, LINES / 8) {
+        const uint i = along ? far + r * 8 : near + r / 4 * 32, l = along ? near : far + r % 4 * 8;
+        const ga_ssize matrix = (line + i) / rows, first = (word + l) * TERMS_OF_WORD;
+        GLOBAL_MEM const T *const from = x + matrix * s.s2 + (line + i - matrix * rows) * across + first * step;
+        bits[r] = 0;
+        UNROLLED(e, TERMS_OF_WORD)
+            if (line + i < s.s6 && first + e < terms)
+                bits[r] |= (uint)BITS(from[e * step]) << e * 16;
+    }
+    UNROLLED(r, LINES / 8)
+        block[along ? far + r * 8 : near + r / 4 * 32][along ? near : far + r % 4 * 8] = bits[r];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLLED_RANGE(r, 0, LINES, 8)
+        if (line + far + r < s.s6 && word + near < words)
+            ((GLOBAL_MEM uint *)packed)[(line + far + r) * words + word + near] = block[far + r][near];
 }
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, ARRAY T *y, ARRAY T *z)
+KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *left, ARRAY T *right, ARRAY T *y_of_all,
+                   ARRAY T *z_of_all, ARRAY W *w, ARRAY uint *maps)
 {
-    __local uint its_tiles[STAGES * STAGE_WORDS] __attribute__((aligned(128)));
+    __local uint its_tiles[STAGES * STAGE_WORDS + EXCHANGED_WORDS] __attribute__((aligned(1024)));
+    __local uint its_maps[2 * MAP_WORDS] __attribute__((aligned(128)));
     __local ulong its_signals[STAGES * SIGNAL_WORDS];
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
     const SIGNALS signals = (SIGNALS)ADDRESS_OF(its_signals);
-    FIND_TILE
-    const ga_ssize z0 = t.s4, z1 = t.s5;
     const uint item = get_local_id(0), group = item / 128, warp = item % 128 / 32, lane = item % 32;
-    float acc[ROW_BLOCKS][COLS / 2];
-    UNROLLED(q, ROW_BLOCKS) UNROLLED(i, COLS / 2)
-        acc[q][i] = 0;
-
-    /* One item starts all copies, some stages ahead. */
-#define COPY(side) { \
-        expect_stage(signals, side); \
-        copy_stage(memory, (side) * STAGE_WORDS, a, ROWS * DEPTH, signals, side); \
-        copy_stage(memory, (side) * STAGE_WORDS + ROWS * DEPTH, b, COLS * DEPTH, signals, side); \
-        a += ROWS * DEPTH; \
-        b += COLS * DEPTH; \
+    const bool copies = item == CONSUMERS;
+    /* All pieces were aligned when this kernel was chosen, but matrices bound later may not be: that is slow. */
+    const bool are_aligned = (ulong)left % 16 == 0 && (ulong)right % 16 == 0;
+    maps += get_group_id(0) * 2 * MAP_WORDS;
+    const uint count = (uint)((s.s0 + ROWS - 1) / ROWS) * (uint)((s.s1 + COLS - 1) / COLS) * (uint)t.s6 * (uint)t.s8;
+    if (!are_aligned) {
+        for (uint number = get_group_id(0); number < count; number += get_num_groups(0)) {
+            BEGIN_TILE
+            BY_NUMBERS
+        }
+        return;
     }
-    const uint stages = (uint)((k + TERMS - 1) / TERMS);
     begin_signals(signals, item);
-    if (item == 0)
-        for (uint stage = 0; stage < min(stages, (uint)STAGES - 1); ++stage)
-            COPY(stage)
-    uint side = 0, last = STAGES - 1, phase = 0;
-    for (uint stage = 0; stage < stages; ++stage) {
-        await_stage(memory, signals, side, phase);
-        begin_products();
-        UNROLLED(step, DEPTH / 8) UNROLLED(q, ROW_BLOCKS)
-            multiply_pieces(memory, acc[q],
-                            side * STAGE_WORDS + step * (8 * ROWS) + (group * ROW_BLOCKS + q) * 256,
-                            side * STAGE_WORDS + ROWS * DEPTH + step * (8 * COLS));
-        /* The previous stage can be overwritten once all items have finished it. */
-        await_earlier_products();
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (item == 0 && stage + STAGES - 1 < stages)
-            COPY(last)
-        last = side;
-        side = side == STAGES - 1 ? 0 : side + 1;
-        phase ^= side == 0;
-    }
-    await_products();
-
-    y += batch * t.s0 + i0 * y0 + j0 * y1;
-    z += batch * t.s3 + i0 * z0 + j0 * z1;
-    UNROLLED(q, ROW_BLOCKS) UNROLLED_RANGE(i, 0, COLS / 2, 2) {
-        const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8;
-        const int tj = i / 4 * 8 + lane % 4 * 2;
-        if (ti >= rows || tj >= cols)
-            continue;
-        STORE_PAIR
-    }
+    uint side = 0, phase = 0, filled_side = 0, filled_phase = 0, last = 0;
+    RUN_TILES
 }
 
-/* Store two neighbours in a row if both are in the result. */
-void store_pair()
+/* Statements that determine a tile: its matrices, and its part of the sums. */
+void begin_tile()
 {
-    const bool both = tj + 1 < cols;
-    W u = acc[q][i] * alpha, v = acc[q][i + 1] * alpha;
-    if (add) {
-        u += beta * LOAD(y[ti * y0 + tj * y1]);
-        if (both)
-            v += beta * LOAD(y[ti * y0 + (tj + 1) * y1]);
+        GLOBAL_MEM const T *a = left, *b = right;
+        FIND_TILE
+        const uint stages = (uint)((k + TERMS - 1) / TERMS);
+        GLOBAL_MEM const T *const y = y_of_all + batch * t.s0;
+        GLOBAL_MEM T *const z = z_of_all + batch * t.s3;
+        GLOBAL_MEM W *const sums = w + (part * t.s8 + batch) * m * n;
+        const ga_ssize z0 = t.s4, z1 = t.s5;
+}
+
+/* Statements that store a tile's results. Each item has two rows of each 64, and two neighbours of each 8 columns. Four
+   items exchange these, so that each has 16 bytes of a row. */
+void store_tile()
+{
+            const bool to_sums = parts > 1;
+            const bool is_wide = cols == COLS && (to_sums ? n % 4 == 0 : z1 == 1 && !add && (ulong)z % 16 == 0 && z0 * sizeof(T) % 16 == 0);
+            STORED(q, 0, ROW_BLOCKS, 1) STORED(r, 0, 2, 1) {
+                const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + r * 8;
+#define WORDS(a, b, c, d) uint w0 = a, w1 = b, w2 = c, w3 = d;
+                const ga_ssize i = i0 + ti;
+                const float *const x = acc[q] + 2 * r;
+                GLOBAL_MEM T *const to = z + i * z0 + j0 * z1;
+                GLOBAL_MEM W *const sum = sums + i * n + j0;
+                if (is_wide && to_sums) {
+                    STORE_SUMS
+                } else if (is_wide) {
+                    STORE_RESULTS
+                } else if (cols == COLS && !to_sums && !add && ti < rows) {
+                    GLOBAL_MEM T *at = to + lane % 4 * 2 * z1;
+                    UNROLLED_RANGE(c, 0, COLS, 8) {
+                        at[0] = STORE(alpha * x[c / 2]);
+                        at[z1] = STORE(alpha * x[c / 2 + 1]);
+                        at += 8 * z1;
+                    }
+                } else if (ti < rows) {
+                    STORE_SINGLES
+                }
+            }
+}
+
+void store_sums()
+{
+                    STORED(c, 0, COLS, 16) {
+                        WORDS(as_uint(x[c / 2]), as_uint(x[c / 2 + 1]), as_uint(x[c / 2 + 4]), as_uint(x[c / 2 + 5]))
+                        exchange(memory, lane, 1, &w0, &w2);
+                        exchange(memory, lane, 1, &w1, &w3);
+                        if (ti < rows)
+                            *(GLOBAL_MEM uint4 *)(sum + c + lane % 2 * 8 + lane / 2 % 2 * 4) = (uint4)(w0, w1, w2, w3);
+                    }
+}
+
+/* Store a row's float32 results. */
+void store_float32()
+{
+                    STORED(c, 0, COLS, 16) {
+                        WORDS(as_uint(alpha * x[c / 2]), as_uint(alpha * x[c / 2 + 1]), as_uint(alpha * x[c / 2 + 4]),
+                              as_uint(alpha * x[c / 2 + 5]))
+                        exchange(memory, lane, 1, &w0, &w2);
+                        exchange(memory, lane, 1, &w1, &w3);
+                        if (ti < rows)
+                            *(GLOBAL_MEM uint4 *)(to + c + lane % 2 * 8 + lane / 2 % 2 * 4) = (uint4)(w0, w1, w2, w3);
+                    }
+}
+
+/* Store a row's float16 results. */
+void store_float16()
+{
+#define TWO(at) (ga_float2half(alpha * x[at]).bits | (uint)ga_float2half(alpha * x[at + 1]).bits << 16)
+                    STORED(c, 0, COLS, 32) {
+                        WORDS(TWO(c / 2), TWO(c / 2 + 4), TWO(c / 2 + 8), TWO(c / 2 + 12))
+                        exchange(memory, lane, 1, &w0, &w1);
+                        exchange(memory, lane, 1, &w2, &w3);
+                        exchange(memory, lane, 2, &w0, &w2);
+                        exchange(memory, lane, 2, &w1, &w3);
+                        if (ti < rows)
+                            *(GLOBAL_MEM uint4 *)(to + c + lane % 4 * 8) = (uint4)(w0, w1, w2, w3);
+                    }
+}
+
+/* Store a row's results or parts of sums, number by number. */
+void store_singles()
+{
+                    UNROLLED_RANGE(c, 0, COLS, 8) UNROLLED(e, 2) {
+                        const int tj = c + lane % 4 * 2 + e;
+                        W result = x[c / 2 + e];
+                        if (tj >= cols)
+                            continue;
+                        if (to_sums) {
+                            sum[tj] = result;
+                            continue;
+                        }
+                        result *= alpha;
+                        if (add)
+                            result += beta * LOAD(y[i * y0 + (j0 + tj) * y1]);
+                        to[tj * z1] = STORE(result);
+                    }
+}
+
+/* Statements by which two warps describe the matrices. */
+void describe_matrices()
+{
+        if (item / 32 == CONSUMERS / 32)
+            describe(its_maps, maps, left, A_ALONG ? s.s2 : s.s0, A_ALONG ? s.s0 : s.s2, s.s3 ? t.s8 : 1,
+                     A_ALONG ? s.s4 : s.s5, s.s3, A_ALONG ? ROWS : TERMS);
+        if (item / 32 == CONSUMERS / 32 + 1)
+            describe(its_maps + MAP_WORDS, maps + MAP_WORDS, right, B_ALONG ? s.s2 : s.s1, B_ALONG ? s.s1 : s.s2,
+                     s.s6 ? t.s8 : 1, B_ALONG ? s.s7 : s.s8, s.s6, B_ALONG ? COLS : TERMS);
+}
+
+/* Start to copy a stage's tiles into memory that all items have read. */
+void fill_stage()
+{
+            await_empty(signals, filled_side, filled_phase ^ 1, copies);
+            if (copies)
+                copy_stage(memory, maps, signals, filled_side, (int)l0 + (int)stage * TERMS, (int)i0, (int)j0,
+                           s.s3 ? (int)batch : 0, s.s6 ? (int)batch : 0);
+            filled_side = filled_side == STAGES - 1 ? 0 : filled_side + 1;
+            filled_phase ^= filled_side == 0;
+}
+
+/* Multiply a stage's tiles. The previous stage's memory can be overwritten once its products are complete. */
+void multiply_stage()
+{
+            await_full(memory, its_maps, signals, side, phase);
+            begin_products();
+            UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
+                multiply_pieces(memory, acc[q], side * STAGE_WORDS + A_AT(group * ROW_BLOCKS + q, step),
+                                side * STAGE_WORDS + ROWS * DEPTH + B_AT(step), stage + step);
+            await_earlier_products();
+            if (stage > 0)
+                release_stage(signals, last, item);
+            last = side;
+            side = side == STAGES - 1 ? 0 : side + 1;
+            phase ^= side == 0;
+}
+
+/* Statements after a tile's last stage. */
+void end_stages()
+{
+            await_products();
+            release_stage(signals, last, item);
+}
+
+/* The same for a left tile across the terms, which the instruction cannot read in TF32: items load fragments of it. Lanes
+   that load at the same time read 32 different banks: odd lanes load the later terms first. */
+void multiply_loaded_stage()
+{
+            await_full(memory, its_maps, signals, side, phase);
+            uint x[ROW_BLOCKS][4][4];
+            const uint odd = lane % 2, term = lane % 4 ^ odd * 4, near = warp % 2 * 16 + lane / 4;
+            const uint first = term * DEPTH + (near / 4 ^ term) * 4 + near % 4;
+            UNROLLED(q, ROW_BLOCKS) UNROLLED(step, 4) {
+                __local const uint *const from = its_tiles + side * STAGE_WORDS + min(group, WARPGROUPS - 1u) * ROW_BLOCKS * 64 * DEPTH +
+                                                 (q * 64 + warp / 2 * 32) * DEPTH + step * 8 * DEPTH;
+                UNROLLED(r, 2) {
+                    const uint now = from[first ^ r * 8], then = from[first ^ r * 8 ^ 144];
+                    x[q][step][r] = odd ? then : now;
+                    x[q][step][r + 2] = odd ? now : then;
+                }
+            }
+            begin_products();
+            UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
+                multiply_loaded(memory, acc[q], x[q][step], side * STAGE_WORDS + ROWS * DEPTH + B_AT(step),
+                                stage + step);
+            await_all_products();
+            release_stage(signals, side, item);
+            side = side == STAGES - 1 ? 0 : side + 1;
+            phase ^= side == 0;
+}
+
+/* Exchange one of two words with a lane whose number differs in one bit: both lanes get both words of one of them. */
+static void exchange(MEMORY memory, uint lane, uint bit_of_lane, uint *low, uint *high)
+{
+    const bool is_high = lane & bit_of_lane;
+    const uint other = of_lane(memory, lane ^ bit_of_lane, is_high ? *low : *high);
+    if (is_high)
+        *low = other;
+    else
+        *high = other;
+}
+
+/* Compute a tile of unaligned matrices, number by number. */
+void by_numbers()
+{
+    #pragma unroll 1
+    for (int e = item; e < ROWS * COLS; e += ITEMS) {
+        const int ti = e / COLS, tj = e % COLS;
+        if (ti >= rows || tj >= cols)
+            continue;
+        W sum = 0;
+        #pragma unroll 1
+        for (ga_ssize l = 0; l < k; ++l)
+            sum += LOAD(a[ti * a_row + l * a_step]) * LOAD(b[tj * b_col + l * b_step]);
+        if (parts > 1) {
+            sums[(i0 + ti) * n + j0 + tj] = sum;
+            continue;
+        }
+        sum *= alpha;
+        if (add)
+            sum += beta * LOAD(y[(i0 + ti) * y0 + (j0 + tj) * y1]);
+        z[(i0 + ti) * z0 + (j0 + tj) * z1] = STORE(sum);
     }
-    GLOBAL_MEM T *const to = z + ti * z0 + tj * z1;
-    if (both && z1 == 1 && (ulong)to % sizeof(PAIR) == 0) {
-        *(GLOBAL_MEM PAIR *)to = PAIR_OF_SUMS;
-        continue;
-    }
-    *to = STORE(u);
-    if (both)
-        to[z1] = STORE(v);
 }

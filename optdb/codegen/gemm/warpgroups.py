@@ -1,27 +1,49 @@
-"""Products of packed matrices on tensor cores, with warpgroup instructions.
+"""Matrix products on tensor cores with warpgroup instructions and bulk copies.
 
-NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``).
-The instructions require contiguous terms, so matrices are first rounded and packed in the layout of tiles in local
-memory. A packed block of rows or columns consists of 16-byte pieces along the terms, and the pieces at the same
-position in all rows are contiguous. One work item copies a stage with one instruction, and a barrier object signals
-that the copy is complete.
+NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``),
+and that read tiles of both matrices from local memory. One more item copies the tiles, some stages ahead, with
+instructions that copy a box of a matrix each. A tensor map describes a matrix to these instructions; each group writes
+the maps of its matrices, because OpenCL has no function that encodes them.
+
+A box has 128 contiguous bytes per row, and rows begin at multiples of 16 bytes. A matrix that is stored differently is
+first packed, so that its terms are contiguous. In TF32, this includes all matrices whose terms are not contiguous.
 
 References
 ----------
-NVIDIA, "Parallel Thread Execution ISA" (wgmma.mma_async, cp.async.bulk, mbarrier).
+NVIDIA, "Parallel Thread Execution ISA" (wgmma.mma_async, cp.async.bulk.tensor, tensormap.replace, mbarrier).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel
-from optdb.codegen.gemm.problem import GroupTile, Problem
-from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, ROUNDING, Arithmetic, dtype_of, with_tile_found
+from optdb.codegen.gemm.families import Choice, Request
+from optdb.codegen.gemm.launches import (
+    LAUNCH_S,
+    GemmPlan,
+    Launch,
+    by_tiles,
+    pack,
+    product_kernel,
+    total_kernel,
+)
+from optdb.codegen.gemm.problem import FEW, GroupTile, Problem
+from optdb.codegen.gemm.tensor_kernels import (
+    ARITHMETIC,
+    BAND,
+    FEW_TERMS,
+    MEMORY_WORDS,
+    ROUNDING,
+    Arithmetic,
+    dtype_of,
+    with_tile_found,
+)
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
@@ -30,50 +52,71 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Number of work items in a warpgroup, and number of rows that the warpgroup multiplies.
+#: Number of work items in a warpgroup, and number of rows that it multiplies at a time.
 _WARPGROUP, _ROWS = 128, 64
-#: Number of words in a 16-byte piece.
-_PIECE = 4
-#: Sizes of a word and of a barrier object, in bytes.
-_WORD, _SIGNAL = 4, 8
-#: Work-group size for packing, and number of pieces per row that a group copies.
-_PACKING, _PIECES = 256, 8
-#: Type of a barrier object's address, and the object's size in 8-byte words, by instruction set.
+#: Sizes in bytes: of a word, and of the unit in which strides and addresses of matrices are measured.
+_WORD, _ALIGNMENT = 4, 16
+#: Number of words in a row of a box, and in a tensor map.
+_DEPTH, _MAP = 32, 32
+#: Rows of packed matrices per work group that packs, and the work-group size.
+_PACKED, _PACKING = 64, 256
+#: Type of the address of the signals, and number of 8-byte words per stage, by instruction set.
 _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
-_SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
+_SIGNAL_WORDS = {"ptx": 2, "emulated": 9}
 
+#: For each matrix, whether terms are contiguous.
+LAYOUTS = ((True, True), (True, False), (False, True), (False, False))
+#: Loops that store results, by instruction set.
+_STORED = {"ptx": "UNROLLED_RANGE(i, begin, end, step)", "emulated": "for (int i = begin; i < end; i += step)"}
 
 #: Placeholders for each arithmetic: the suffix of the instruction's name, the instruction's scale and transposition
-#: operands, the bits of a number, and the type and the value of two neighbours in the result.
-_WORDS: dict[Arithmetic, dict[str, str]] = {
+#: operands, the type of elements in tensor maps, and the number of terms in a word.
+_WORDS: dict[Arithmetic, dict[str, Any]] = {
     "tf32": {
-        **{"TYPES": "k8.f32.tf32.tf32", "FACTORS": "1, 1, 1", "BITS": "as_uint(x[e * step])"},
-        **{"PAIR": "float2", "PAIR_OF_SUMS": "(float2)(u, v)"},
+        **{"TYPES": "k8.f32.tf32.tf32", "ELEMENT_TYPE": 11, "TERMS_OF_WORD": 1},
     },
     "float16": {
-        **{"TYPES": "k16.f32.f16.f16", "FACTORS": "1, 1, 1, 0, 0", "BITS": "x[e * step].bits"},
-        **{"PAIR": "ushort2", "PAIR_OF_SUMS": "(ushort2)(ga_float2half(u).bits, ga_float2half(v).bits)"},
+        **{"TYPES": "k16.f32.f16.f16", "ELEMENT_TYPE": 6, "TERMS_OF_WORD": 2},
     },
 }
+#: The bits of a number, and the bits that are multiplied.
+_BITS = {
+    "tf32": ("as_uint(x)", f"(as_uint((x) * {ROUNDING}) & 0xffffe000)"),
+    "float16": ("(x).bits", "(x).bits"),
+}
+#: Statements by which a warpgroup of three gives registers to the others, and by which the others take them: 168 per
+#: item become 40 and 232.
+_REGISTERS = tuple(
+    f'asm volatile("//@ setmaxnreg.{change}.sync.aligned.u32 {count};" : : : "memory");'
+    for change, count in (("dec", 40), ("inc", 232))
+)
 
 
 @dataclass(frozen=True)
-class PackedBlock(GroupTile):
-    """A tile of packed matrices, with up to 256 columns; `cols` and `depth` (in words) are multiples of eight."""
+class WarpgroupTile(GroupTile):
+    """A tile that warpgroups multiply: up to 256 columns, and rows and columns in multiples of 64."""
 
-    #: Number of stages in local memory.
-    stages: int
+    #: Number of words of each row in a stage.
+    depth: int = _DEPTH
+    #: Number of stages in local memory, at least two.
+    stages: int = 4
     #: Number of warpgroups that share the rows.
-    warpgroups: int
+    warpgroups: int = 2
 
     @property
     def name(self) -> str:
         """The prefix of the kernels' names."""
-        return f"packed_{self.rows}x{self.cols}x{self.depth}_{self.stages}_{self.warpgroups}"
+        return f"warpgroups_{self.rows}x{self.cols}_{self.stages}_{self.warpgroups}"
 
     @property
     def items(self) -> int:
-        return self.warpgroups * _WARPGROUP
+        """The work-group size: the warpgroups, and one in which an item copies."""
+        return (self.warpgroups + 1) * _WARPGROUP
+
+    @property
+    def resident(self) -> int:
+        """The number of groups that run on a compute unit at the same time."""
+        return 2 if self.warpgroups == 1 and self.cols == _ROWS else 1
 
     @property
     def stage_words(self) -> int:
@@ -83,116 +126,208 @@ class PackedBlock(GroupTile):
     @property
     def local_bytes(self) -> int:
         """A group's local memory in bytes."""
-        return self.stages * (self.stage_words * _WORD + _SIGNAL)
+        return self.stages * (self.stage_words * _WORD + 16) + 2 * _MAP * _WORD
 
 
-class Speed(NamedTuple):
-    """The speed of multiplying and packing."""
+class Times(NamedTuple):
+    """How long a compute unit takes with a tile, in seconds."""
 
-    #: Arithmetic throughput of one compute unit, in 1e12 operations per second.
-    multiplying: float
-    #: Memory throughput of packing (reads and writes) on all units, in 1e9 bytes per second.
-    packing: float
+    #: To multiply a stage.
+    stage: float
+    #: To begin a tile, and to store its results.
+    tile: float
 
 
-#: The fastest of eleven shapes on an NVIDIA H100: multiplying two 4096 x 4096 matrices in TF32 takes 344 us, and cuBLAS
-#: takes 329 us.
-BLOCK = PackedBlock(128, 256, 32, 4, 2)
-#: Speeds on an NVIDIA H100. For two 4096 x 4096 matrices, multiplying takes 347 us in TF32 and 198 us in float16;
-#: packing each matrix takes 50 us in TF32 and 42 us in float16.
-DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
-#: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
+#: The tiles that products choose from, with their times on an NVIDIA H200.
+DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, Times]] = {
+    "tf32": {
+        WarpgroupTile(128, 256): Times(0.59e-6, 4.5e-6),
+        WarpgroupTile(128, 192, stages=5): Times(0.48e-6, 4.5e-6),
+        WarpgroupTile(128, 128, stages=6): Times(0.363e-6, 3.0e-6),
+        WarpgroupTile(64, 128, stages=6, warpgroups=1): Times(0.287e-6, 1.9e-6),
+        WarpgroupTile(64, 64, stages=6, warpgroups=1): Times(0.305e-6, 1.6e-6),
+    },
+    "float16": {
+        WarpgroupTile(128, 256): Times(0.575e-6, 3.52e-6),
+        WarpgroupTile(128, 192, stages=5): Times(0.452e-6, 3.87e-6),
+        WarpgroupTile(128, 128, stages=6): Times(0.328e-6, 1.29e-6),
+        WarpgroupTile(64, 128, stages=6, warpgroups=1): Times(0.201e-6, 0.71e-6),
+        WarpgroupTile(64, 64, stages=6, warpgroups=1): Times(0.277e-6, 0.1e-6),
+    },
+}
+#: Time from the begin of a launch until the first tile is multiplied, in seconds, and bytes per second of kernels that
+#: pack matrices or add partial sums.
+_BEGIN, _BYTES = 7e-6, 3e12
+#: Products with too few tiles to give one to each `_BUSY`-th compute unit are computed by other kernels, even with the
+#: smallest tiles.
+_SMALLEST, _BUSY = WarpgroupTile(64, 64), 4
+#: Copies of matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
+#: Sums are divided into at most this many parts, each of which has at least this many stages.
+_MOST_PARTS, _FEW_STAGES = 8, 8
 
 
-def block_of(context: Context) -> PackedBlock:
-    """Return the tile for a context's products: the tile in the context's options, or else the fastest tile."""
-    shape = context.options.packed_tile
-    return BLOCK if shape is None else PackedBlock(*shape)
+def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
+    """Return a choice per tile; empty if the device lacks the instructions, or would be mostly idle."""
+    profile, problem, is_required = context.profile, request.problem, context.options.warpgroup_tiles == "all"
+    arithmetic = ARITHMETIC.get((request.dtype, request.precision))
+    if arithmetic is None or arithmetic not in DEFAULTS or not problem.k or not is_possible(context):
+        return []
+    is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
+    most_tiles = problem.tiles(_SMALLEST) * max(_parts(problem, arithmetic))
+    if not is_required and (is_small or _BUSY * most_tiles < profile.compute_units):
+        return []
+    most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
+    found = []
+    for tile, times in times_of(context, arithmetic).items():
+        groups = tile.resident * profile.compute_units
+        seconds, parts = min(
+            (_seconds(problem, arithmetic, tile, times, groups, parts), parts) for parts in _parts(problem, arithmetic)
+        )
+        planned = plan(problem, arithmetic, tile, groups, parts, request.is_aligned)
+        copied = _WORD * (planned.memory + sum(planned.copies.values()))
+        if copied > most and not is_required:
+            continue
+        packed = sum(_WORD * planned.copies.get(letter, 0) for letter in "AB")
+        seconds += 2 * packed / _BYTES + LAUNCH_S * (len(planned.launches) - 1)
+        needed = functools.partial(kernels_of, planned, tile, arithmetic, context)
+        found.append(
+            Choice(f"a product by {arithmetic}, {tile.name}", planned, 0.0 if is_required else seconds, needed)
+        )
+    return found
 
 
 def is_possible(context: Context) -> bool:
-    """Return whether a device can multiply packed matrices."""
-    profile, is_required = context.profile, context.options.packed_tiles == "all"
-    return (profile.has_warpgroup_products or is_required) and block_of(context).local_bytes <= profile.most_local_bytes
+    """Return whether a device has the instructions, or emulates them."""
+    return context.profile.has_warpgroup_products or context.options.warpgroup_tiles == "all"
 
 
-def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
-    """Return whether a product can use packed matrices, and would keep most compute units busy."""
-    if arithmetic not in DEFAULTS:
-        return False
-    if context.options.packed_tiles == "all":
-        return True
-    profile, block = context.profile, block_of(context)
-    most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
-    is_busy = 2 * problem.tiles(block) > profile.compute_units
-    return is_possible(context) and packed_bytes(problem, arithmetic, block) <= most and is_busy
+def times_of(context: Context, arithmetic: Arithmetic) -> Mapping[WarpgroupTile, Times]:
+    """Return the tiles that fit a device, with measured or default times.
+
+    If the context's options name a tile, only that one is returned.
+    """
+    required = context.options.warpgroup_tile
+    if required is not None:
+        return {WarpgroupTile(*required): Times(0.0, 0.0)}
+    found, most = measured(context, table_class(arithmetic)), context.profile.most_local_bytes
+    return {
+        tile: Times(*found[tile.name]) if len(found.get(tile.name, ())) == len(Times._fields) else times
+        for tile, times in DEFAULTS[arithmetic].items()
+        if tile.local_bytes <= most
+    }
 
 
-def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return the estimated time for packing, and for multiplying on the compute unit with the most tiles."""
-    block, speed = block_of(context), speed_of(context, arithmetic)
-    rounds = -(-problem.tiles(block) // context.profile.compute_units)
-    multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
-    return multiplying + 2e-9 * packed_bytes(problem, arithmetic, block) / speed.packing + 3 * LAUNCH_S
+def table_class(arithmetic: Arithmetic) -> str:
+    """Return the class of these products in the tuning table."""
+    return f"{arithmetic} warpgroups"
 
 
-def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
-    """Return the measured or default speed of a device."""
-    found = measured(context, packed_class(arithmetic)).get(block_of(context).name, ())
-    return Speed(*found) if len(found) == len(Speed._fields) else DEFAULTS[arithmetic]
+def _parts(problem: Problem, arithmetic: Arithmetic) -> range:
+    """Return the numbers of parts into which sums may be divided."""
+    stages = problem.k // terms_of(arithmetic, _DEPTH)
+    return range(1, max(min(_MOST_PARTS, stages // _FEW_STAGES), 1) + 1)
 
 
-def packed_class(arithmetic: Arithmetic) -> str:
-    """Return the problem class of products of packed matrices, for the tuning table."""
-    return f"{arithmetic} packed"
+def _seconds(
+    problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, times: Times, groups: int, parts: int
+) -> float:
+    """Return the estimated time for multiplying, and for adding partial sums."""
+    stages = math.ceil(problem.k / parts / terms_of(arithmetic, tile.depth))
+    rounds = math.ceil(problem.tiles(tile) * parts / groups)
+    multiplying = _BEGIN + rounds * (stages * times.stage + times.tile)
+    if parts == 1:
+        return multiplying
+    return multiplying + LAUNCH_S + 2 * _WORD * parts * problem.batch * problem.m * problem.n / _BYTES
 
 
-def kernels(context: Context, arithmetic: Arithmetic) -> list[Kernel]:
-    """Return the kernels of packed products."""
-    return [pack_kernel(arithmetic), packed_kernel(block_of(context), arithmetic, context.options.instructions)]
+def kernels_of(planned: GemmPlan, tile: WarpgroupTile, arithmetic: Arithmetic, context: Context) -> list[Kernel]:
+    """Return the kernels of a plan."""
+    names, instructions = {launch.kernel for launch in planned.launches}, context.options.instructions
+    multiplying = [along for along in LAYOUTS if kernel_name(tile, arithmetic, along) in names]
+    return [
+        *(multiply_kernel(tile, arithmetic, along, instructions) for along in multiplying),
+        pack_kernel(arithmetic),
+        total_kernel(dtype_of(arithmetic)),
+    ]
+
+
+def kernel_name(tile: WarpgroupTile, arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:
+    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
+    return f"{tile.name}_{arithmetic}_{''.join('nt'[side] for side in along)}"
 
 
 def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     """Return the kernel that packs a matrix."""
-    code = functions("gemm/warpgroups.cl")
-    rounding = body(code["round_to_tf32"]) if arithmetic == "tf32" else ""
-    words = {
-        **{"PACK": f"matmul_packed_{arithmetic}", "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
-        **{"PIECE": terms_of(arithmetic, _PIECE), "ROUNDING": ROUNDING, **_WORDS[arithmetic]},
-    }
-    return product_kernel(filled(code["PACK"], ROUND_WORDS=rounding), dtype_of(arithmetic), **words)
+    code = f"#define BITS(x) {_BITS[arithmetic][0]}\n" + functions("gemm/warpgroups.cl")["PACK"]
+    return product_kernel(
+        code, dtype_of(arithmetic), PACK=f"matmul_packed_{arithmetic}", LINES=_PACKED, **_WORDS[arithmetic]
+    )
 
 
-def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies packed matrices with tiles of one shape.
+def multiply_kernel(
+    tile: WarpgroupTile, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
+) -> Kernel:
+    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
 
     `instructions` selects the device's instructions, or functions that emulate them slowly.
     """
     code = functions("gemm/warpgroups.cl")
-    text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
+    called = dict(functions(f"gemm/warpgroups_{instructions}.cl"))
+    is_loaded = arithmetic == "tf32" and not along[0]
+    parts = {name.upper(): body(code[name]) for name in ("begin_tile", "describe_matrices", "fill_stage", "by_numbers")}
+    parts["BEGIN_TILE"] = with_tile_found(parts["BEGIN_TILE"], "number")
+    parts["MULTIPLY_STAGE"] = body(code["multiply_loaded_stage" if is_loaded else "multiply_stage"])
+    parts["END_STAGES"] = "" if is_loaded else body(code["end_stages"])
+    dtype = dtype_of(arithmetic)
+    stores = {name.upper(): body(code[name]) for name in ("store_sums", "store_singles")}
+    stores["STORE_RESULTS"] = body(code[f"store_{dtype}"])
+    parts["STORE_TILE"] = filled(body(code["store_tile"]), **stores)
+    tiles = filled(body(called.pop("run_tiles")), **parts)
+    text = "".join(called.values())
     if instructions == "emulated":
         emulated = functions("gemm/tensor_cores_emulated.cl")
         text = emulated["half_of"] + emulated[f"product_{dtype_of(arithmetic)}"] + text
-    text += with_tile_found(filled(code["MATMUL"], STORE_PAIR=body(code["store_pair"])))
-    sums = block.cols // 2
+    text += code["exchange"]
+    text += filled(code["MATMUL"], RUN_TILES=tiles, **parts)
+    terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
+    # Positions of 64 rows and of all columns, in words, for each 32 bytes of terms.
+    steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
+    macros = {
+        "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
+        "B_AT(step)": f"((step) * {steps[1]})",
+        # Exchanges that are emulated have barriers; PoCL compiles these slowly in unrolled loops.
+        "STORED(i, begin, end, step)": _STORED[instructions],
+        "ROUNDED_BITS(x)": _BITS[arithmetic][1],
+    }
     words: dict[str, Any] = {
-        **{"MATMUL": _kernel_name(block, arithmetic), "BAND": BAND},
+        **{"MATMUL": kernel_name(tile, arithmetic, along), "BAND": BAND},
         "product_of_words": f"product_{dtype_of(arithmetic)}",
-        **{**block.words(), "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
-        **{"TERMS": terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
-        **_WORDS[arithmetic],
-        "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}{_WORDS[arithmetic]['TYPES']}",
+        **{**tile.words(), "STAGE_WORDS": tile.stage_words, "STAGE_BYTES": tile.stage_words * _WORD},
+        **{
+            "CONSUMERS": tile.warpgroups * _WARPGROUP,
+            "ROW_BLOCKS": tile.rows // tile.warpgroups // _ROWS,
+            "MAP_WORDS": _MAP,
+        },
+        **{"TERMS": terms, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
+        **{**chosen, "FACTORS": _factors(arithmetic, along)},
+        "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{tile.cols}{chosen['TYPES']}",
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
+        **{"THIRD": sums + 2, "FOURTH": sums + 3, "FIFTH": sums + 4, "SIXTH": sums + 5},
+        **dict(zip(("GIVE_REGISTERS", "TAKE_REGISTERS"), _REGISTERS if tile.warpgroups == 2 else ("", ""))),
+        "EXCHANGED_WORDS": 4 * tile.items * (instructions == "emulated"),
         "CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)),
         **{"SIGNALS": _SIGNALS[instructions], "SIGNAL_WORDS": _SIGNAL_WORDS[instructions]},
         **MEMORY_WORDS[instructions],
     }
+    text = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + text
     return product_kernel(text, dtype_of(arithmetic), **words)
 
 
-def _kernel_name(block: PackedBlock, arithmetic: Arithmetic) -> str:
-    return f"{block.name}_{arithmetic}"
+def _factors(arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:
+    """Return the factors of both matrices, and, for float16, whether each matrix is read across terms."""
+    across = [int(not is_along) for is_along in along] if arithmetic == "float16" else []
+    return ", ".join(map(str, [1, 1, *across]))
 
 
 def terms_of(arithmetic: Arithmetic, words: int) -> int:
@@ -200,44 +335,64 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
     return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
 
 
-class _PackedSide(NamedTuple):
-    """A matrix or a batch of matrices after packing."""
+class _Side(NamedTuple):
+    """A matrix or a batch of matrices, as the kernel reads them."""
 
-    #: The launch that packs the matrices, and the number of words that the launch writes.
-    packing: Launch
-    words: int
-    #: Strides of matrices, rows (columns for the right matrix) and terms, in elements.
+    #: Strides of matrices, rows (columns for the right matrix) and terms, in elements; whether terms are contiguous.
     strides: tuple[int, int, int]
+    is_along: bool
+    #: The launch that packs the matrices, and the number of words that it writes; None and 0 if they are read in place.
+    packing: Launch | None = None
+    words: int = 0
 
 
-def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> list[_PackedSide]:
-    """Return both packed matrices, whose rows and terms are padded to whole blocks."""
-    p, sides = problem, []
-    pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
-    right = p.b[0], p.b[2], p.b[1]
-    for letter, rows, strides, length in (("a", p.m, p.a, block.rows), ("b", p.n, right, block.cols)):
-        padded = -(-rows // length) * length
-        lines, row = (p.batch if strides[0] else 1) * padded, pieces * _PIECE
-        groups = -(-lines // (_PACKING // _PIECES)) * -(-pieces // _PIECES)
-        sizes = pack(rows, p.k, *strides, padded, pieces, length, lines)
-        arrays = letter + letter.upper()
-        packing = Launch(f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
-        packed_strides = padded * row if strides[0] else 0, row, length * _PIECE // terms_of(arithmetic, _PIECE)
-        sides.append(_PackedSide(packing, lines * row, packed_strides))
-    return sides
+def _side(letter: str, problem: Problem, arithmetic: Arithmetic, is_aligned: bool, takes_across: bool) -> _Side:
+    """Return how a matrix is read: in place if possible, otherwise packed."""
+    p = problem
+    rows, (matrix, row, term) = (p.m, p.a) if letter == "a" else (p.n, (p.b[0], p.b[2], p.b[1]))
+    matrix = matrix if p.batch > 1 else 0
+    unit = terms_of(arithmetic, _ALIGNMENT // _WORD)
+    is_along = term == 1
+    outer = row if is_along else term
+    is_box = outer > 0 and matrix >= 0 and outer % unit == matrix % unit == 0
+    if is_aligned and is_box and (is_along or (row == 1 and takes_across)):
+        return _Side((matrix, row, term), is_along)
+    lines, words = (p.batch if matrix else 1) * rows, -(-p.k // unit) * (_ALIGNMENT // _WORD)
+    groups = -(-lines // _PACKED) * -(-words // _DEPTH)
+    sizes = pack(rows, p.k, matrix, row, term, words, lines)
+    packing = Launch(
+        f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), letter + letter.upper()
+    )
+    per_row = terms_of(arithmetic, words)
+    return _Side((rows * per_row if matrix else 0, per_row, 1), True, packing, lines * words)
 
 
-def packed_bytes(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> int:
-    """Return the size of both matrices packed for a tile, in bytes."""
-    return _WORD * sum(side.words for side in _sides(problem, arithmetic, block))
+def plan(
+    problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, groups: int, parts: int = 1, is_aligned: bool = True
+) -> GemmPlan:
+    """Return the launches that compute a product: those that pack matrices, and the one that multiplies.
 
-
-def plan(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> GemmPlan:
-    """Return the launches that compute a product: two that pack the matrices, and one that multiplies."""
-    left, right = _sides(problem, arithmetic, block)
+    At most `groups` work groups run, each of which computes tiles one after the other. The sums are computed in
+    `parts` parts.
+    """
+    left = _side("a", problem, arithmetic, is_aligned, True)
+    right = _side("b", problem, arithmetic, is_aligned, True)
+    if arithmetic == "tf32" and not right.is_along:
+        if left.is_along:
+            return plan(problem.transposed(), arithmetic, tile, groups, parts, is_aligned).swapped()
+        if problem.m < problem.n:
+            return plan(problem.transposed(), arithmetic, tile, groups, parts, is_aligned).swapped()
+        right = _side("b", problem, arithmetic, is_aligned, False)
     b_matrix, b_col, b_term = right.strides
-    packed = replace(problem, a=left.strides, b=(b_matrix, b_term, b_col))
-    terms = terms_of(arithmetic, block.depth)
-    (multiply,) = by_tiles(packed, _kernel_name(block, arithmetic), block, 1, terms).launches
-    launches = [left.packing, right.packing, replace(multiply, arrays="AByz")]
-    return GemmPlan(launches, copies={"A": left.words, "B": right.words})
+    as_read = replace(problem, a=left.strides, b=(b_matrix, b_term, b_col))
+    name, terms = kernel_name(tile, arithmetic, (left.is_along, right.is_along)), terms_of(arithmetic, tile.depth)
+    whole = by_tiles(as_read, name, tile, parts, terms)
+    multiply, *adding = whole.launches
+    groups = min(groups, multiply.items[0] // tile.items)
+    arrays = multiply.arrays
+    for letter, side in (("a", left), ("b", right)):
+        arrays = arrays.replace(letter, letter.upper()) if side.packing else arrays
+    multiply = replace(multiply, items=(groups * tile.items,), arrays=arrays + "M")
+    packing = [side.packing for side in (left, right) if side.packing]
+    copies = {"A": left.words, "B": right.words, "M": 2 * _MAP * groups}
+    return replace(whole, launches=[*packing, multiply, *adding], copies={k: v for k, v in copies.items() if v})

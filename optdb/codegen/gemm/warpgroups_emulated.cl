@@ -1,37 +1,99 @@
-/* Emulates the instructions in warpgroups_ptx.cl on devices without them, to test the kernels' indices. */
+/* Emulates the instructions in warpgroups_ptx.cl on devices without them, to test the kernels' indices and signals. */
 
-/* A signal has a count of finished phases, and the sources of the next phase's two copies. */
+/* Write the address, the lengths and the steps of a batch of matrices, and the length of a box along the outer axis. */
+static void describe(__local uint *its_map, GLOBAL_MEM uint *map, GLOBAL_MEM const T *matrices, ga_ssize inner,
+                     ga_ssize outer, ga_ssize count, ga_ssize outer_step, ga_ssize step, uint box)
+{
+    __local ulong *const fields = (__local ulong *)its_map;
+    if (get_local_id(0) % 32)
+        return;
+    fields[0] = (ulong)matrices;
+    fields[1] = inner;
+    fields[2] = outer;
+    fields[3] = count;
+    fields[4] = outer_step;
+    fields[5] = step;
+    fields[6] = box;
+}
+
+/* A stage has counts of finished copies, of finished reads and of begun copies; the coordinates of the latest copy; and
+   whether a device would wait forever, or would overwrite what other items read. */
 static void begin_signals(__local ulong *signals, uint item)
 {
-    if (item < STAGES)
-        signals[3 * item] = 0;
+    for (uint c = item; c < STAGES * SIGNAL_WORDS; c += ITEMS)
+        signals[c] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-static void expect_stage(__local ulong *signals, uint side)
+static void await_empty(__local ulong *signals, uint side, uint phase, bool copies)
 {
+    __local ulong *const own = signals + SIGNAL_WORDS * side;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (copies)
+        own[8] |= own[1] % 2 == phase || own[1] < own[2];
 }
 
-static void copy_stage(__local uint *memory, uint word, GLOBAL_MEM const void *source, uint words,
-                       __local ulong *signals, uint side)
+static void copy_stage(__local uint *memory, GLOBAL_MEM const uint *maps, __local ulong *signals, uint side, int l, int i,
+                       int j, int a_matrix, int b_matrix)
 {
-    signals[3 * side + (word % STAGE_WORDS ? 2 : 1)] = (ulong)source;
+    __local ulong *const own = signals + SIGNAL_WORDS * side;
+    own[2] += 1;
+    own[3] = l;
+    own[4] = i;
+    own[5] = j;
+    own[6] = a_matrix;
+    own[7] = b_matrix;
+}
+
+/* The position of a word in a tile whose rows of 128 bytes are swizzled. */
+static uint swizzled(uint word)
+{
+    return word ^ (word / 32 % 8) * 4;
+}
+
+/* Return a number's bits from a matrix, rounded to what is multiplied; zero outside the matrix. */
+static uint number_of(__local const uint *its_map, long inner, long outer, long matrix)
+{
+    __local const ulong *const fields = (__local const ulong *)its_map;
+    if (inner >= (long)fields[1] || outer >= (long)fields[2] || matrix >= (long)fields[3])
+        return 0;
+    const T x = ((GLOBAL_MEM const T *)fields[0])[inner + outer * (long)fields[4] + matrix * (long)fields[5]];
+    return ROUNDED_BITS(x);
+}
+
+/* Copy a box: rows of 128 bytes along the inner axis. */
+static void copy_box(__local uint *to, __local const uint *its_map, long inner, long outer, long matrix)
+{
+    const uint rows = (uint)((__local const ulong *)its_map)[6];
+    for (uint c = get_local_id(0); c < rows * 32; c += ITEMS) {
+        uint word = 0;
+        for (uint e = 0; e < TERMS_OF_WORD; ++e)
+            word |= number_of(its_map, inner + c % 32 * TERMS_OF_WORD + e, outer + c / 32, matrix) << e * 16;
+        to[swizzled(c)] = word;
+    }
 }
 
 /* Copy as late as a device may. If `phase` is not the current phase, a device does not wait. */
-static void await_stage(__local uint *memory, __local ulong *signals, uint side, uint phase)
+static void await_full(__local uint *memory, __local const uint *its_maps, __local ulong *signals, uint side, uint phase)
 {
-    const bool waits = signals[3 * side] % 2 == phase;
+    __local ulong *const own = signals + SIGNAL_WORDS * side;
+    __local uint *const to = memory + side * STAGE_WORDS;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (waits)
-        for (uint c = get_local_id(0); c < STAGE_WORDS; c += ITEMS) {
-            GLOBAL_MEM const uint *a = (GLOBAL_MEM const uint *)signals[3 * side + 1];
-            GLOBAL_MEM const uint *b = (GLOBAL_MEM const uint *)signals[3 * side + 2];
-            memory[side * STAGE_WORDS + c] = c < ROWS * DEPTH ? a[c] : b[c - ROWS * DEPTH];
-        }
+    const bool waits = own[0] % 2 == phase && own[0] < own[2] && !own[8];
+    const long l = own[3], i = own[4], j = own[5];
+    for (uint c = 0; waits && c < ROWS; c += A_ALONG ? ROWS : TERMS)
+        copy_box(to + c * DEPTH, its_maps, A_ALONG ? l : i + c, A_ALONG ? i : l, own[6]);
+    for (uint c = 0; waits && c < COLS; c += B_ALONG ? COLS : TERMS)
+        copy_box(to + (ROWS + c) * DEPTH, its_maps + MAP_WORDS, B_ALONG ? l : j + c, B_ALONG ? j : l, own[7]);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (waits && get_local_id(0) == 0)
-        signals[3 * side] += 1;
+        own[0] += 1;
+}
+
+static void release_stage(__local ulong *signals, uint side, uint item)
+{
+    if (item == 0)
+        signals[SIGNAL_WORDS * side + 1] += 1;
 }
 
 static void begin_products()
@@ -42,17 +104,100 @@ static void await_earlier_products()
 {
 }
 
+static void await_all_products()
+{
+}
+
 static void await_products()
 {
 }
 
-static void multiply_pieces(__local uint *memory, float *c, uint left, uint right)
+/* Return a word of terms of a row, in a tile along the terms or across them. */
+static uint word_of(__local const uint *memory, uint tile, bool along, uint row, uint l)
 {
-    const uint item = get_local_id(0) % 128, warp = item / 32, lane = item % 32;
-    for (uint i = 0; i < COLS / 2; ++i) {
-        const uint row = warp * 16 + lane / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    if (along)
+        return memory[swizzled(tile + row * DEPTH + l)];
+    uint word = 0;
+    for (uint e = 0; e < TERMS_OF_WORD; ++e) {
+        const uint at = tile + (row / TERMS * TERMS + l * TERMS_OF_WORD + e) * DEPTH + row % TERMS / TERMS_OF_WORD;
+        word |= (memory[swizzled(at)] >> row % TERMS_OF_WORD * 16 & 0xffff) << e * 16;
+    }
+    return word;
+}
+
+/* Multiply an item's two rows of words by its columns. */
+static void multiply_rows(__local const uint *memory, float *c, uint (*x)[8], uint right, uint adds)
+{
+    const uint lane = get_local_id(0) % 32;
+    for (uint i = 0; i < COLS / 2; ++i)
+        c[i] = adds ? c[i] : 0;
+    for (uint i = 0; i < COLS / 4; ++i)
+        for (uint l = 0; l < 8; ++l) {
+            const uint word = word_of(memory, right, B_ALONG, i / 2 * 8 + lane % 4 * 2 + i % 2, l);
+            for (uint r = 0; r < 2; ++r)
+                c[i / 2 * 4 + r * 2 + i % 2] += product_of_words(x[r][l], word);
+        }
+}
+
+static void multiply_pieces(__local uint *memory, float *c, uint left, uint right, uint adds)
+{
+    const uint item = get_local_id(0), lane = item % 32;
+    uint x[2][8];
+    if (item >= CONSUMERS)
+        return;
+    for (uint r = 0; r < 2; ++r)
         for (uint l = 0; l < 8; ++l)
-            c[i] += product_of_words(memory[left + l / 4 * ROWS * 4 + row * 4 + l % 4],
-                                     memory[right + l / 4 * COLS * 4 + col * 4 + l % 4]);
+            x[r][l] = word_of(memory, left, A_ALONG, item % 128 / 32 * 16 + lane / 4 + r * 8, l);
+    multiply_rows(memory, c, x, right, adds);
+}
+
+/* Return the word of another item of the same warp. */
+static uint of_lane(__local uint *memory, uint lane, uint word)
+{
+    __local uint *const exchange = memory + STAGES * STAGE_WORDS;
+    const uint item = get_local_id(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    exchange[item] = word;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return exchange[item / 32 * 32 + lane];
+}
+
+/* Items exchange their fragments. */
+static void multiply_loaded(__local uint *memory, float *c, const uint *x, uint right, uint adds)
+{
+    __local uint *const exchange = memory + STAGES * STAGE_WORDS;
+    const uint item = get_local_id(0), lane = item % 32;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint e = 0; e < 4; ++e)
+        exchange[4 * item + e] = x[e];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    uint row[2][8];
+    for (uint r = 0; r < 2; ++r)
+        for (uint l = 0; l < 8; ++l)
+            row[r][l] = exchange[4 * (item / 32 * 32 + lane / 4 * 4 + l % 4) + r + l / 4 * 2];
+    if (item < CONSUMERS)
+        multiply_rows(memory, c, row, right, adds);
+}
+
+/* All items take each step together: a copy, and the products of an earlier stage. */
+void run_tiles()
+{
+    DESCRIBE_MATRICES
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint number = get_group_id(0); number < count; number += get_num_groups(0)) {
+        BEGIN_TILE
+        float acc[ROW_BLOCKS][COLS / 2];
+        for (uint step = 0; step < stages + STAGES - 2; ++step) {
+            if (step < stages) {
+                const uint stage = step;
+                FILL_STAGE
+            }
+            if (step >= STAGES - 2) {
+                const uint stage = step - (STAGES - 2);
+                MULTIPLY_STAGE
+            }
+        }
+        END_STAGES
+        STORE_TILE
     }
 }

@@ -141,6 +141,8 @@ class CompiledKernel:
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
             device = self._context.device
             largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+            required = self._kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, device)
+            largest = max(largest, math.prod(required))
             # The sizes are chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes
             groups = GROUPS[self._context.profile.device_kind].items()
