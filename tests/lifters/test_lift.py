@@ -350,7 +350,8 @@ def test_op_lifter_wants_a_list_of_ops(wrong):
             pass
 
 
-def test_no_default_context_and_no_tag_leaves_the_graph_alone():
+def test_no_default_context_and_no_tag_leaves_the_graph_alone(monkeypatch):
+    monkeypatch.setattr("optdb.lifters.device._devices", [])  # the device below is only for this test
     nowhere = Device(
         name="nowhere",
         array_type=PaperType,
