@@ -347,7 +347,7 @@ def own_tiles(context, monkeypatch):
 
 
 def test_times_are_measured_kept_and_used(measuring, monkeypatch):
-    # Seconds of a product, of one with twice the terms, of the first again, and of one with two tiles per unit; a launch
+    # Seconds of a product, of one with twice the terms, of the first again, and of one with two tiles per unit. A launch
     # takes 1 second.
     times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
