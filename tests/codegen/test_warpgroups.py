@@ -335,6 +335,7 @@ def measuring(required, tmp_path, monkeypatch):
     context, _ = required
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tune, "SECONDS", 0.0)
+    monkeypatch.setattr(tune, "TURNS", 1)
     monkeypatch.delitem(context.kept, tuning_table.__name__, raising=False)
     yield context
     context.kept.pop(tuning_table.__name__, None)
@@ -347,8 +348,8 @@ def own_tiles(context, monkeypatch):
 
 
 def test_times_are_measured_kept_and_used(measuring, monkeypatch):
-    # Seconds of a product, of one with twice the terms, of the first again, and of one with two tiles per unit. A launch
-    # takes 1 second.
+    # Seconds of a product, one with twice the terms, the first again, and one with two tiles per unit, each with a
+    # second of overhead.
     times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))

@@ -211,10 +211,10 @@ def tune_warpgroups(
         if not trial.is_correct(_TENSOR_ERROR):
             continue
         few = max(terms // 32, stage_terms)
-        once, longer, short, many = (
-            TrialProduct(context, dtype, m * rounds, n, length).seconds(compute)
-            for length, rounds in ((terms, 1), (2 * terms, 1), (few, 1), (few, _ROUNDS))
-        )
+        kinds = ((terms, 1), (2 * terms, 1), (few, 1), (few, _ROUNDS))
+        trials = [TrialProduct(context, dtype, m * rounds, n, length) for length, rounds in kinds]
+        turns = [[trial.seconds(compute) for trial in trials] for _ in range(TURNS)]
+        once, longer, short, many = map(min, zip(*turns, strict=True))
         stage = (longer - once) * stage_terms / terms
         of_tile = (many - short) / (_ROUNDS - 1) - stage * few / stage_terms
         if stage > 0 and of_tile > 0:
