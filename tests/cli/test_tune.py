@@ -72,7 +72,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
 
 
 def test_tensor_cores_are_measured_and_forgotten(tmp_path, monkeypatch, capsys):
-    context, times = Context("opencl"), warpgroups.Times(6e-7, 4e-6)
+    context, times = Context("opencl"), warpgroups.TileTimes(6e-7, 4e-6)
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tune, "tune_tensor_cores", lambda context: {TensorBlock(32, 32, 16, 2, 16, 32): (0.5, 0.75)})
 

@@ -17,7 +17,7 @@ from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.warpgroups import (
     DEFAULTS,
     LAYOUTS,
-    Times,
+    TileTimes,
     WarpgroupTile,
     kernel_name,
     kernels_of,
@@ -326,7 +326,7 @@ def test_kernels_that_do_not_build_are_not_taken(required, monkeypatch, caplog):
     assert not any(name.startswith("warpgroups") for name in kernels_of_products(computed))
 
 
-# Times
+# TileTimes
 
 
 @pytest.fixture
@@ -353,7 +353,9 @@ def test_times_are_measured_kept_and_used(measuring, monkeypatch):
     times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
-    monkeypatch.setattr(warpgroups, "DEFAULTS", {"tf32": {SMALL: Times(1.0, 1.0)}, "float16": {SMALL: Times(1.0, 1.0)}})
+    monkeypatch.setattr(
+        warpgroups, "DEFAULTS", {"tf32": {SMALL: TileTimes(1.0, 1.0)}, "float16": {SMALL: TileTimes(1.0, 1.0)}}
+    )
     found = tune.tune_warpgroups(measuring, "tf32", terms=32)
     np.testing.assert_allclose(found[SMALL], (3e-6, 1e-6), 1e-6)
     own_tiles(measuring, monkeypatch)

@@ -179,14 +179,14 @@ def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) 
 
 def tune_warpgroups(
     context: Context, arithmetic: Arithmetic, terms: int = _WARPGROUP_TERMS
-) -> Mapping[WarpgroupTile, warpgroups.Times]:
+) -> Mapping[WarpgroupTile, warpgroups.TileTimes]:
     """Measure the times of the tiles that warpgroups multiply, and use them for later choices.
 
     Differences between the times of products of different lengths exclude launch overhead. A tile whose kernel does not
     build, returns wrong results, or is measured on a device that is too busy keeps its default times. If no tile can be
     measured, nothing changes.
     """
-    found: dict[WarpgroupTile, warpgroups.Times] = {}
+    found: dict[WarpgroupTile, warpgroups.TileTimes] = {}
     if not warpgroups.is_possible(context):
         return found
     units, dtype = context.profile.compute_units, dtype_of(arithmetic)
@@ -218,7 +218,7 @@ def tune_warpgroups(
         stage = (longer - once) * stage_terms / terms
         of_tile = (many - short) / (_ROUNDS - 1) - stage * few / stage_terms
         if stage > 0 and of_tile > 0:
-            found[tile] = warpgroups.Times(stage, of_tile)
+            found[tile] = warpgroups.TileTimes(stage, of_tile)
     if found:
         names = {tile.name: times for tile, times in found.items()}
         tuning_table.record(context, {warpgroups.table_class(arithmetic): names})

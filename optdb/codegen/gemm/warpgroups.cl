@@ -72,10 +72,11 @@ void begin_tile()
 void store_tile()
 {
             const bool to_sums = parts > 1;
-            const bool is_wide = cols == COLS && (to_sums ? n % 4 == 0 : z1 == 1 && !add && (ulong)z % 16 == 0 && z0 * sizeof(T) % 16 == 0);
+            const bool is_aligned = z1 == 1 && (ulong)z % 16 == 0 && z0 * sizeof(T) % 16 == 0;
+            const bool is_wide = cols == COLS && (to_sums ? n % 4 == 0 : is_aligned && !add);
+#define WORDS(a, b, c, d) uint w0 = a, w1 = b, w2 = c, w3 = d;
             STORED(q, 0, ROW_BLOCKS, 1) STORED(r, 0, 2, 1) {
                 const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + r * 8;
-#define WORDS(a, b, c, d) uint w0 = a, w1 = b, w2 = c, w3 = d;
                 const ga_ssize i = i0 + ti;
                 const float *const x = acc[q] + 2 * r;
                 GLOBAL_MEM T *const to = z + i * z0 + j0 * z1;
@@ -97,6 +98,7 @@ void store_tile()
             }
 }
 
+/* Store a row's parts of sums. */
 void store_sums()
 {
                     STORED(c, 0, COLS, 16) {
@@ -193,15 +195,8 @@ void multiply_stage()
             phase ^= side == 0;
 }
 
-/* Statements after a tile's last stage. */
-void end_stages()
-{
-            await_products();
-            release_stage(signals, last, item);
-}
-
-/* The same for a left tile across the terms, which the instruction cannot read in TF32: items load fragments of it. Lanes
-   that load at the same time read 32 different banks: odd lanes load the later terms first. */
+/* The same for a left tile across the terms, which the instruction cannot read in TF32: items load fragments of it.
+   Odd lanes load the later terms first, so that the lanes of a warp read 32 different banks at a time. */
 void multiply_loaded_stage()
 {
             await_full(memory, its_maps, signals, side, phase);
@@ -209,8 +204,8 @@ void multiply_loaded_stage()
             const uint odd = lane % 2, term = lane % 4 ^ odd * 4, near = warp % 2 * 16 + lane / 4;
             const uint first = term * DEPTH + (near / 4 ^ term) * 4 + near % 4;
             UNROLLED(q, ROW_BLOCKS) UNROLLED(step, 4) {
-                __local const uint *const from = its_tiles + side * STAGE_WORDS + min(group, WARPGROUPS - 1u) * ROW_BLOCKS * 64 * DEPTH +
-                                                 (q * 64 + warp / 2 * 32) * DEPTH + step * 8 * DEPTH;
+                const uint row = (min(group, WARPGROUPS - 1u) * ROW_BLOCKS + q) * 64 + warp / 2 * 32;
+                __local const uint *const from = its_tiles + side * STAGE_WORDS + (row + step * 8) * DEPTH;
                 UNROLLED(r, 2) {
                     const uint now = from[first ^ r * 8], then = from[first ^ r * 8 ^ 144];
                     x[q][step][r] = odd ? then : now;
@@ -225,6 +220,13 @@ void multiply_loaded_stage()
             release_stage(signals, side, item);
             side = side == STAGES - 1 ? 0 : side + 1;
             phase ^= side == 0;
+}
+
+/* Statements after a tile's last stage, unless fragments were loaded. */
+void end_stages()
+{
+            await_products();
+            release_stage(signals, last, item);
 }
 
 /* Exchange one of two words with a lane whose number differs in one bit: both lanes get both words of one of them. */

@@ -1,12 +1,14 @@
 """Matrix products on tensor cores with warpgroup instructions and bulk copies.
 
 NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``),
-and that read tiles of both matrices from local memory. One more item copies the tiles, some stages ahead, with
-instructions that copy a box of a matrix each. A tensor map describes a matrix to these instructions; each group writes
-the maps of its matrices, because OpenCL has no function that encodes them.
+and that read tiles of both matrices from local memory. One more item copies the tiles, some stages ahead: each of its
+instructions copies a box of a matrix. A tensor map describes a matrix to these instructions. Each group writes the maps
+of its matrices, because OpenCL has no function that creates them.
 
-A box has 128 contiguous bytes per row, and rows begin at multiples of 16 bytes. A matrix that is stored differently is
-first packed, so that its terms are contiguous. In TF32, this includes all matrices whose terms are not contiguous.
+Each row of a box has 128 contiguous bytes, and begins at a multiple of 16 bytes. A matrix that is stored differently is
+packed first, so that its terms are contiguous. In TF32, the instructions need contiguous terms. If the terms of the
+left matrix are not contiguous, items load its tiles into registers, from which the instructions also read; if those of
+the right matrix are not, the transposed product is computed.
 
 References
 ----------
@@ -24,15 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optdb.codegen.gemm.families import Choice, Request
-from optdb.codegen.gemm.launches import (
-    LAUNCH_S,
-    GemmPlan,
-    Launch,
-    by_tiles,
-    pack,
-    product_kernel,
-    total_kernel,
-)
+from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel, total_kernel
 from optdb.codegen.gemm.problem import FEW, GroupTile, Problem
 from optdb.codegen.gemm.tensor_kernels import (
     ARITHMETIC,
@@ -66,26 +60,23 @@ _SIGNAL_WORDS = {"ptx": 2, "emulated": 9}
 
 #: For each matrix, whether terms are contiguous.
 LAYOUTS = ((True, True), (True, False), (False, True), (False, False))
-#: Loops that store results, by instruction set.
+#: Loops that store results, by instruction set. PoCL needs long to compile unrolled loops with barriers, which emulated
+#: exchanges have.
 _STORED = {"ptx": "UNROLLED_RANGE(i, begin, end, step)", "emulated": "for (int i = begin; i < end; i += step)"}
 
-#: Placeholders for each arithmetic: the suffix of the instruction's name, the instruction's scale and transposition
-#: operands, the type of elements in tensor maps, and the number of terms in a word.
+#: Placeholders for each arithmetic: the suffix of the instruction's name, the type of elements in tensor maps, and the
+#: number of terms in a word.
 _WORDS: dict[Arithmetic, dict[str, Any]] = {
-    "tf32": {
-        **{"TYPES": "k8.f32.tf32.tf32", "ELEMENT_TYPE": 11, "TERMS_OF_WORD": 1},
-    },
-    "float16": {
-        **{"TYPES": "k16.f32.f16.f16", "ELEMENT_TYPE": 6, "TERMS_OF_WORD": 2},
-    },
+    "tf32": {"TYPES": "k8.f32.tf32.tf32", "ELEMENT_TYPE": 11, "TERMS_OF_WORD": 1},
+    "float16": {"TYPES": "k16.f32.f16.f16", "ELEMENT_TYPE": 6, "TERMS_OF_WORD": 2},
 }
 #: The bits of a number, and the bits that are multiplied.
 _BITS = {
     "tf32": ("as_uint(x)", f"(as_uint((x) * {ROUNDING}) & 0xffffe000)"),
     "float16": ("(x).bits", "(x).bits"),
 }
-#: Statements by which a warpgroup of three gives registers to the others, and by which the others take them: 168 per
-#: item become 40 and 232.
+#: Statements by which one of three warpgroups gives registers to the others, and by which the others take them: items
+#: begin with 168 registers, and have 40 and 232 afterwards.
 _REGISTERS = tuple(
     f'asm volatile("//@ setmaxnreg.{change}.sync.aligned.u32 {count};" : : : "memory");'
     for change, count in (("dec", 40), ("inc", 232))
@@ -94,9 +85,12 @@ _REGISTERS = tuple(
 
 @dataclass(frozen=True)
 class WarpgroupTile(GroupTile):
-    """A tile that warpgroups multiply: up to 256 columns, and rows and columns in multiples of 64."""
+    """A tile that warpgroups multiply.
 
-    #: Number of words of each row in a stage.
+    There are at most 256 rows and columns. Columns are a multiple of 64, and so are the rows of each warpgroup.
+    """
+
+    #: Number of words of each row in a stage; the kernels support no other number.
     depth: int = _DEPTH
     #: Number of stages in local memory, at least two.
     stages: int = 4
@@ -129,7 +123,7 @@ class WarpgroupTile(GroupTile):
         return self.stages * (self.stage_words * _WORD + 16) + 2 * _MAP * _WORD
 
 
-class Times(NamedTuple):
+class TileTimes(NamedTuple):
     """How long a compute unit takes with a tile, in seconds."""
 
     #: To multiply a stage.
@@ -139,20 +133,20 @@ class Times(NamedTuple):
 
 
 #: The tiles that products choose from, with their times on an NVIDIA H200.
-DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, Times]] = {
+DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
     "tf32": {
-        WarpgroupTile(128, 256): Times(0.59e-6, 4.5e-6),
-        WarpgroupTile(128, 192, stages=5): Times(0.48e-6, 4.5e-6),
-        WarpgroupTile(128, 128, stages=6): Times(0.363e-6, 3.0e-6),
-        WarpgroupTile(64, 128, stages=6, warpgroups=1): Times(0.287e-6, 1.9e-6),
-        WarpgroupTile(64, 64, stages=6, warpgroups=1): Times(0.305e-6, 1.6e-6),
+        WarpgroupTile(128, 256): TileTimes(0.59e-6, 4.5e-6),
+        WarpgroupTile(128, 192, stages=5): TileTimes(0.48e-6, 4.5e-6),
+        WarpgroupTile(128, 128, stages=6): TileTimes(0.363e-6, 3.0e-6),
+        WarpgroupTile(64, 128, stages=6, warpgroups=1): TileTimes(0.287e-6, 1.9e-6),
+        WarpgroupTile(64, 64, stages=6, warpgroups=1): TileTimes(0.305e-6, 1.6e-6),
     },
     "float16": {
-        WarpgroupTile(128, 256): Times(0.575e-6, 3.52e-6),
-        WarpgroupTile(128, 192, stages=5): Times(0.452e-6, 3.87e-6),
-        WarpgroupTile(128, 128, stages=6): Times(0.328e-6, 1.29e-6),
-        WarpgroupTile(64, 128, stages=6, warpgroups=1): Times(0.201e-6, 0.71e-6),
-        WarpgroupTile(64, 64, stages=6, warpgroups=1): Times(0.277e-6, 0.1e-6),
+        WarpgroupTile(128, 256): TileTimes(0.575e-6, 3.52e-6),
+        WarpgroupTile(128, 192, stages=5): TileTimes(0.452e-6, 3.87e-6),
+        WarpgroupTile(128, 128, stages=6): TileTimes(0.328e-6, 1.29e-6),
+        WarpgroupTile(64, 128, stages=6, warpgroups=1): TileTimes(0.201e-6, 0.71e-6),
+        WarpgroupTile(64, 64, stages=6, warpgroups=1): TileTimes(0.277e-6, 0.1e-6),
     },
 }
 #: Time from the begin of a launch until the first tile is multiplied, in seconds, and bytes per second of kernels that
@@ -202,17 +196,17 @@ def is_possible(context: Context) -> bool:
     return context.profile.has_warpgroup_products or context.options.warpgroup_tiles == "all"
 
 
-def times_of(context: Context, arithmetic: Arithmetic) -> Mapping[WarpgroupTile, Times]:
+def times_of(context: Context, arithmetic: Arithmetic) -> Mapping[WarpgroupTile, TileTimes]:
     """Return the tiles that fit a device, with measured or default times.
 
     If the context's options name a tile, only that one is returned.
     """
     required = context.options.warpgroup_tile
     if required is not None:
-        return {WarpgroupTile(*required): Times(0.0, 0.0)}
+        return {WarpgroupTile(*required): TileTimes(0.0, 0.0)}
     found, most = measured(context, table_class(arithmetic)), context.profile.most_local_bytes
     return {
-        tile: Times(*found[tile.name]) if len(found.get(tile.name, ())) == len(Times._fields) else times
+        tile: TileTimes(*found[tile.name]) if len(found.get(tile.name, ())) == len(TileTimes._fields) else times
         for tile, times in DEFAULTS[arithmetic].items()
         if tile.local_bytes <= most
     }
@@ -230,7 +224,7 @@ def _parts(problem: Problem, arithmetic: Arithmetic) -> range:
 
 
 def _seconds(
-    problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, times: Times, groups: int, parts: int
+    problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, times: TileTimes, groups: int, parts: int
 ) -> float:
     """Return the estimated time for multiplying, and for adding partial sums."""
     stages = math.ceil(problem.k / parts / terms_of(arithmetic, tile.depth))
@@ -272,37 +266,20 @@ def multiply_kernel(
 
     `instructions` selects the device's instructions, or functions that emulate them slowly.
     """
-    code = functions("gemm/warpgroups.cl")
-    called = dict(functions(f"gemm/warpgroups_{instructions}.cl"))
-    is_loaded = arithmetic == "tf32" and not along[0]
-    parts = {name.upper(): body(code[name]) for name in ("begin_tile", "describe_matrices", "fill_stage", "by_numbers")}
-    parts["BEGIN_TILE"] = with_tile_found(parts["BEGIN_TILE"], "number")
-    parts["MULTIPLY_STAGE"] = body(code["multiply_loaded_stage" if is_loaded else "multiply_stage"])
-    parts["END_STAGES"] = "" if is_loaded else body(code["end_stages"])
-    dtype = dtype_of(arithmetic)
-    stores = {name.upper(): body(code[name]) for name in ("store_sums", "store_singles")}
-    stores["STORE_RESULTS"] = body(code[f"store_{dtype}"])
-    parts["STORE_TILE"] = filled(body(code["store_tile"]), **stores)
-    tiles = filled(body(called.pop("run_tiles")), **parts)
-    text = "".join(called.values())
-    if instructions == "emulated":
-        emulated = functions("gemm/tensor_cores_emulated.cl")
-        text = emulated["half_of"] + emulated[f"product_{dtype_of(arithmetic)}"] + text
-    text += code["exchange"]
-    text += filled(code["MATMUL"], RUN_TILES=tiles, **parts)
+    is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
+    text = _code(dtype, is_loaded, instructions)
     terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
     # Positions of 64 rows and of all columns, in words, for each 32 bytes of terms.
     steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
     macros = {
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
         "B_AT(step)": f"((step) * {steps[1]})",
-        # Exchanges that are emulated have barriers; PoCL compiles these slowly in unrolled loops.
         "STORED(i, begin, end, step)": _STORED[instructions],
         "ROUNDED_BITS(x)": _BITS[arithmetic][1],
     }
     words: dict[str, Any] = {
         **{"MATMUL": kernel_name(tile, arithmetic, along), "BAND": BAND},
-        "product_of_words": f"product_{dtype_of(arithmetic)}",
+        "product_of_words": f"product_{dtype}",
         **{**tile.words(), "STAGE_WORDS": tile.stage_words, "STAGE_BYTES": tile.stage_words * _WORD},
         **{
             "CONSUMERS": tile.warpgroups * _WARPGROUP,
@@ -321,7 +298,28 @@ def multiply_kernel(
         **MEMORY_WORDS[instructions],
     }
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + text
-    return product_kernel(text, dtype_of(arithmetic), **words)
+    return product_kernel(text, dtype, **words)
+
+
+def _code(dtype: str, is_loaded: bool, instructions: Instructions) -> str:
+    """Return the text of the kernel that multiplies, and of the functions that it calls.
+
+    `is_loaded` says whether items load the tiles of the left matrix into registers.
+    """
+    code, called = functions("gemm/warpgroups.cl"), dict(functions(f"gemm/warpgroups_{instructions}.cl"))
+    parts = {name.upper(): body(code[name]) for name in ("begin_tile", "describe_matrices", "fill_stage", "by_numbers")}
+    parts["BEGIN_TILE"] = with_tile_found(parts["BEGIN_TILE"], "number")
+    parts["MULTIPLY_STAGE"] = body(code["multiply_loaded_stage" if is_loaded else "multiply_stage"])
+    parts["END_STAGES"] = "" if is_loaded else body(code["end_stages"])
+    stores = {name.upper(): body(code[name]) for name in ("store_sums", "store_singles")}
+    stores["STORE_RESULTS"] = body(code[f"store_{dtype}"])
+    parts["STORE_TILE"] = filled(body(code["store_tile"]), **stores)
+    tiles = filled(body(called.pop("run_tiles")), **parts)
+    texts = [*called.values(), code["exchange"], filled(code["MATMUL"], RUN_TILES=tiles, **parts)]
+    if instructions == "emulated":
+        emulated = functions("gemm/tensor_cores_emulated.cl")
+        texts = [emulated["half_of"], emulated[f"product_{dtype}"], *texts]
+    return "".join(texts)
 
 
 def _factors(arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:

@@ -33,8 +33,8 @@ static void await_empty(__local ulong *signals, uint side, uint phase, bool copi
         own[8] |= own[1] % 2 == phase || own[1] < own[2];
 }
 
-static void copy_stage(__local uint *memory, GLOBAL_MEM const uint *maps, __local ulong *signals, uint side, int l, int i,
-                       int j, int a_matrix, int b_matrix)
+static void copy_stage(__local uint *memory, GLOBAL_MEM const uint *maps, __local ulong *signals, uint side, int l,
+                       int i, int j, int a_matrix, int b_matrix)
 {
     __local ulong *const own = signals + SIGNAL_WORDS * side;
     own[2] += 1;

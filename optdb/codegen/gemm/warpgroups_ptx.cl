@@ -125,8 +125,8 @@ static void await_products()
 /* Return the descriptor of a swizzled tile. Across the terms, blocks of 128 bytes are `DEPTH * TERMS` words apart. */
 static ulong described(uint memory, uint word)
 {
-    return (ulong)(((memory + 4 * word) & 0x3ffff) >> 4) | (ulong)(4 * DEPTH * TERMS >> 4) << 16 | (ulong)(1024 >> 4) << 32 |
-           1UL << 62;
+    const ulong apart = 4 * DEPTH * TERMS;
+    return (ulong)(((memory + 4 * word) & 0x3ffff) >> 4) | apart >> 4 << 16 | (ulong)(1024 >> 4) << 32 | 1UL << 62;
 }
 
 /* Multiply 64 rows and COLS columns for 32 bytes of terms, and add the products to sums unless these are undefined. */

@@ -140,9 +140,10 @@ class CompiledKernel:
             # If the dtypes are set, PyOpenCL does not inspect each argument, which halves launch overhead.
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
             device = self._context.device
-            largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-            required = self._kernel.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, device)
-            largest = max(largest, math.prod(required))
+            info = cl.kernel_work_group_info
+            largest = self._kernel.get_work_group_info(info.WORK_GROUP_SIZE, device)
+            # NVIDIA reports 256 for kernels that require larger groups and run in them.
+            largest = max(largest, math.prod(self._kernel.get_work_group_info(info.COMPILE_WORK_GROUP_SIZE, device)))
             # The sizes are chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes
             groups = GROUPS[self._context.profile.device_kind].items()
