@@ -225,7 +225,7 @@ def h100(monkeypatch):
 
 
 def chosen(context, problem, arithmetic):
-    """Return the plan of the cheapest choice for a product, and its kernels' names; None if warps multiply tiles."""
+    """Return the names of the kernels of the cheapest choice for a product; None if there is no choice."""
     asked = {"tf32": ("float32", "default"), "tf32x3": ("float32", "high"), "float16": ("float16", "default")}
     choices = warpgroups.choices(context, Request(problem, *asked[arithmetic], is_aligned=True))
     cheapest = min(choices, key=lambda choice: choice.seconds, default=None)
