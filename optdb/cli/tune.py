@@ -69,7 +69,7 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
         if times:
             table = Table("tiles", title=f"{arithmetic} by warpgroups on {context.profile.name}", title_justify="left")
             table.add_column("a stage, µs", justify="right")
-            table.add_column("a tile beside its stages, µs", justify="right")
+            table.add_column("a tile without its stages, µs", justify="right")
             for tile, (stage, of_tile) in times.items():
                 table.add_row(tile.name.partition("_")[2], f"{1e6 * stage:.3f}", f"{1e6 * of_tile:.2f}")
             Console().print(table)

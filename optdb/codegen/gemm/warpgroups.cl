@@ -216,7 +216,8 @@ void multiply_loaded_stage()
             UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
                 multiply_loaded(memory, acc[q], x[q][step], side * STAGE_WORDS + ROWS * DEPTH + B_AT(step),
                                 stage + step);
-            await_all_products();
+            await_earlier_products();
+            await_products();
             release_stage(signals, side, item);
             side = side == STAGES - 1 ? 0 : side + 1;
             phase ^= side == 0;

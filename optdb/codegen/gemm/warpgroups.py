@@ -132,28 +132,24 @@ class TileTimes(NamedTuple):
     tile: float
 
 
-#: The tiles that products choose from, with their times on an NVIDIA H200.
-DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
-    "tf32": {
-        WarpgroupTile(128, 256): TileTimes(0.59e-6, 4.5e-6),
-        WarpgroupTile(128, 192, stages=5): TileTimes(0.48e-6, 4.5e-6),
-        WarpgroupTile(128, 128, stages=6): TileTimes(0.363e-6, 3.0e-6),
-        WarpgroupTile(64, 128, stages=6, warpgroups=1): TileTimes(0.287e-6, 1.9e-6),
-        WarpgroupTile(64, 64, stages=6, warpgroups=1): TileTimes(0.305e-6, 1.6e-6),
-    },
-    "float16": {
-        WarpgroupTile(128, 256): TileTimes(0.575e-6, 3.52e-6),
-        WarpgroupTile(128, 192, stages=5): TileTimes(0.452e-6, 3.87e-6),
-        WarpgroupTile(128, 128, stages=6): TileTimes(0.328e-6, 1.29e-6),
-        WarpgroupTile(64, 128, stages=6, warpgroups=1): TileTimes(0.201e-6, 0.71e-6),
-        WarpgroupTile(64, 64, stages=6, warpgroups=1): TileTimes(0.277e-6, 0.1e-6),
-    },
+#: The tiles that products choose from, with their times in TF32 and in float16 on an NVIDIA H200.
+_TILES = {
+    WarpgroupTile(128, 256): (TileTimes(0.59e-6, 4.5e-6), TileTimes(0.575e-6, 3.52e-6)),
+    WarpgroupTile(128, 192, stages=5): (TileTimes(0.48e-6, 4.5e-6), TileTimes(0.452e-6, 3.87e-6)),
+    WarpgroupTile(128, 128, stages=6): (TileTimes(0.363e-6, 3.0e-6), TileTimes(0.328e-6, 1.29e-6)),
+    WarpgroupTile(64, 128, stages=6, warpgroups=1): (TileTimes(0.287e-6, 1.9e-6), TileTimes(0.201e-6, 0.71e-6)),
+    WarpgroupTile(64, 64, stages=6, warpgroups=1): (TileTimes(0.305e-6, 1.6e-6), TileTimes(0.277e-6, 0.1e-6)),
 }
-#: Time from the begin of a launch until the first tile is multiplied, in seconds, and bytes per second of kernels that
-#: pack matrices or add partial sums.
+#: The default times, by arithmetic and tile.
+DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
+    "tf32": {tile: times for tile, (times, _) in _TILES.items()},
+    "float16": {tile: times for tile, (_, times) in _TILES.items()},
+}
+#: Time from the start of a launch until the first tile is multiplied, in seconds, and bytes per second of the kernel
+#: that adds partial sums.
 _BEGIN, _BYTES = 7e-6, 3e12
-#: Products with too few tiles to give one to each `_BUSY`-th compute unit are computed by other kernels, even with the
-#: smallest tiles.
+#: Other kernels compute a product if its number of tiles, even of the smallest ones, is less than 1 / `_BUSY` of the
+#: number of compute units.
 _SMALLEST, _BUSY = WarpgroupTile(64, 64), 4
 #: Copies of matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
@@ -182,12 +178,9 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         copied = _WORD * (planned.memory + sum(planned.copies.values()))
         if copied > most and not is_required:
             continue
-        packed = sum(_WORD * planned.copies.get(letter, 0) for letter in "AB")
-        seconds += 2 * packed / _BYTES + LAUNCH_S * (len(planned.launches) - 1)
         needed = functools.partial(kernels_of, planned, tile, arithmetic, context)
-        found.append(
-            Choice(f"a product by {arithmetic}, {tile.name}", planned, 0.0 if is_required else seconds, needed)
-        )
+        # The price omits packing, which takes the same time with each tile.
+        found.append(Choice(f"a product by {arithmetic}, {tile.name}", planned, seconds, needed))
     return found
 
 
@@ -336,6 +329,8 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 class _Side(NamedTuple):
     """A matrix or a batch of matrices, as the kernel reads them."""
 
+    #: The letter of the array: capital if the matrices are packed.
+    letter: str
     #: Strides of matrices, rows (columns for the right matrix) and terms, in elements; whether terms are contiguous.
     strides: tuple[int, int, int]
     is_along: bool
@@ -354,7 +349,7 @@ def _side(letter: str, problem: Problem, arithmetic: Arithmetic, is_aligned: boo
     outer = row if is_along else term
     is_box = outer > 0 and matrix >= 0 and outer % unit == matrix % unit == 0
     if is_aligned and is_box and (is_along or (row == 1 and takes_across)):
-        return _Side((matrix, row, term), is_along)
+        return _Side(letter, (matrix, row, term), is_along)
     lines, words = (p.batch if matrix else 1) * rows, -(-p.k // unit) * (_ALIGNMENT // _WORD)
     groups = -(-lines // _PACKED) * -(-words // _DEPTH)
     sizes = pack(rows, p.k, matrix, row, term, words, lines)
@@ -362,7 +357,7 @@ def _side(letter: str, problem: Problem, arithmetic: Arithmetic, is_aligned: boo
         f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), letter + letter.upper()
     )
     per_row = terms_of(arithmetic, words)
-    return _Side((rows * per_row if matrix else 0, per_row, 1), True, packing, lines * words)
+    return _Side(letter.upper(), (rows * per_row if matrix else 0, per_row, 1), True, packing, lines * words)
 
 
 def plan(
@@ -376,9 +371,7 @@ def plan(
     left = _side("a", problem, arithmetic, is_aligned, True)
     right = _side("b", problem, arithmetic, is_aligned, True)
     if arithmetic == "tf32" and not right.is_along:
-        if left.is_along:
-            return plan(problem.transposed(), arithmetic, tile, groups, parts, is_aligned).swapped()
-        if problem.m < problem.n:
+        if left.is_along or problem.m < problem.n:
             return plan(problem.transposed(), arithmetic, tile, groups, parts, is_aligned).swapped()
         right = _side("b", problem, arithmetic, is_aligned, False)
     b_matrix, b_col, b_term = right.strides
@@ -387,10 +380,8 @@ def plan(
     whole = by_tiles(as_read, name, tile, parts, terms)
     multiply, *adding = whole.launches
     groups = min(groups, multiply.items[0] // tile.items)
-    arrays = multiply.arrays
-    for letter, side in (("a", left), ("b", right)):
-        arrays = arrays.replace(letter, letter.upper()) if side.packing else arrays
-    multiply = replace(multiply, items=(groups * tile.items,), arrays=arrays + "M")
+    arrays = multiply.arrays.translate(str.maketrans("ab", left.letter + right.letter)) + "M"
+    multiply = replace(multiply, items=(groups * tile.items,), arrays=arrays)
     packing = [side.packing for side in (left, right) if side.packing]
     copies = {"A": left.words, "B": right.words, "M": 2 * _MAP * groups}
     return replace(whole, launches=[*packing, multiply, *adding], copies={k: v for k, v in copies.items() if v})

@@ -104,10 +104,6 @@ static void await_earlier_products()
 {
 }
 
-static void await_all_products()
-{
-}
-
 static void await_products()
 {
 }

@@ -110,13 +110,6 @@ static void await_earlier_products()
     asm volatile("//@ wgmma.wait_group.sync.aligned 1;" : : : "memory");
 }
 
-/* Commit products, and wait for all. */
-static void await_all_products()
-{
-    asm volatile("//@ wgmma.commit_group.sync.aligned;" : : : "memory");
-    asm volatile("//@ wgmma.wait_group.sync.aligned 0;" : : : "memory");
-}
-
 static void await_products()
 {
     asm volatile("//@ wgmma.wait_group.sync.aligned 0;" : : : "memory");
