@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.gemm import copied, families
-from optdb.codegen.gemm.copied import BLOCK, SMALLER, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
+from optdb.codegen.gemm.copied import LARGE, SMALLER, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -29,6 +29,8 @@ SMALL = CopiedBlock(32, 32, 8, 3, 8, 4)
 #: Axes of a batch of matrices in memory, the contiguous one last.
 ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 ALONG = [(True, False), (False, False), (True, True)]
+#: The small tile for each order of terms, also with copies that transpose it.
+CASES = [(replace(SMALL, transposes=flag), along) for flag in (False, True) for along in ALONG if any(along) >= flag]
 _SLOW = pytest.mark.slow
 
 
@@ -65,25 +67,25 @@ def layouts_of(along, by_columns=False):
     return left, right, ORDERS["columns" if by_columns else "rows"]
 
 
-@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize(("block", "along"), CASES)
 @pytest.mark.parametrize("by_columns", [False, True])
-def test_rows_columns_and_terms_beyond_the_last(along, by_columns):
+def test_rows_columns_and_terms_beyond_the_last(block, along, by_columns):
     a, b, y = numbers(1, 40, 20), numbers(1, 20, 44), numbers(1, 40, 44)
-    got, _ = multiply(a, b, y, 2.0, 0.5, layouts_of(along, by_columns))
+    got, _ = multiply(a, b, y, 2.0, 0.5, layouts_of(along, by_columns), block=block)
     np.testing.assert_array_equal(got, 2 * (a @ b) + 0.5 * y)
 
 
-@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize(("block", "along"), CASES)
 @pytest.mark.parametrize("terms", [8, 16, 24, pytest.param(64, marks=_SLOW)])
-def test_whole_tiles(along, terms):
+def test_whole_tiles(block, along, terms):
     a, b, y = numbers(1, 32, terms), numbers(1, terms, 64), numbers(1, 32, 64)
-    got, _ = multiply(a, b, y, layouts=layouts_of(along))
+    got, _ = multiply(a, b, y, layouts=layouts_of(along), block=block)
     np.testing.assert_array_equal(got, a @ b)
 
 
 def tiles_that_devices_take():
     """Return each block with each order; one case of each block and of each order is not thorough."""
-    for (number, block), (place, along) in itertools.product(enumerate([BLOCK, *SMALLER]), enumerate(ALONG)):
+    for (number, block), (place, along) in itertools.product(enumerate([*LARGE.values(), *SMALLER]), enumerate(ALONG)):
         marks = [_SLOW] if number == place else [_SLOW, pytest.mark.thorough]
         yield pytest.param(block, along, id=f"{kernel_name_of(block)}-along{place}", marks=marks)
 
@@ -97,20 +99,20 @@ def test_the_tiles_that_devices_take(block, along):
     np.testing.assert_array_equal(got, a @ b)
 
 
-@pytest.mark.parametrize("along", ALONG)
-def test_numbers_that_are_not_aligned(along):
+@pytest.mark.parametrize(("block", "along"), CASES)
+def test_numbers_that_are_not_aligned(block, along):
     # A rebound array may have another address than the array for which a kernel was chosen.
     a, b, y = numbers(2, 33, 19), numbers(1, 19, 35), numbers(2, 33, 35)
     orders = layouts_of(along)
     got, _ = multiply(
-        a, b, y, -0.5, 2.0, ((orders[0][0], (1, 1, 1)), (orders[1][0], (1, 1, 1)), ((1, 0, 2), (1, -1, 2)))
+        a, b, y, -0.5, 2.0, ((orders[0][0], (1, 1, 1)), (orders[1][0], (1, 1, 1)), ((1, 0, 2), (1, -1, 2))), block
     )
     np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y)
 
 
 @pytest.mark.parametrize("along", ALONG)
 def test_sums_in_parts(along, monkeypatch):
-    monkeypatch.setattr(copied, "parts_of", lambda problem, tiles, units: 3)
+    monkeypatch.setattr(copied, "parts_of", lambda problem, block, units: 3)
     a, b, y = numbers(1, 36, 52), numbers(1, 52, 32), numbers(1, 36, 32)
     got, planned = multiply(a, b, y, 2.0, 1.0, layouts_of(along))
     assert planned.launches[-1].kernel == "matmul_total" and planned.memory == 3 * 36 * 32
@@ -122,13 +124,13 @@ def test_sums_in_parts(along, monkeypatch):
     [
         ((3200, 512, 10000), (5, 7)),
         ((3200, 512, 2048), (3, 5)),
-        ((512, 2048, 3200), (2, 2)),
-        ((512, 512, 4096), (4, 8)),
-        ((64, 64, 1 << 20), (100, 264)),
+        ((512, 2048, 3200), (2, 4)),
+        ((512, 512, 4096), (4, 12)),
+        ((64, 64, 1 << 20), (100, 396)),
         # Either each tile takes a unit's whole time, or adding partial results takes longer than units would be idle.
         ((3200, 2048, 512), (1, 1)),
         ((512, 10000, 3200), (1, 1)),
-        ((1024, 1024, 1024), (1, 1)),
+        ((1024, 1024, 1024), (3, 3)),
         ((4096, 4096, 4096), (1, 1)),
         ((64, 64, 255), (1, 1)),
         ((64, 64, 0), (1, 1)),
@@ -137,7 +139,7 @@ def test_sums_in_parts(along, monkeypatch):
 def test_how_many_parts(sizes, parts):
     m, n, k = sizes
     problem = Problem(1, m, n, k, (0, k, 1), (0, n, 1), (0, n, 1), (0, n, 1), False)
-    assert parts[0] <= parts_of(problem, problem.tiles(BLOCK), 132) <= parts[1]
+    assert parts[0] <= parts_of(problem, LARGE[True], 132) <= parts[1]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
@@ -153,12 +155,12 @@ def test_sums_of_no_terms(along, beta):
 @given(st.data())
 def test_any_product(data):
     m, n, k = (data.draw(st.sampled_from([1, 4, 7, 8, 12, 31, 32, 36, 64]), name) for name in "mnk")
-    along = data.draw(st.sampled_from(ALONG), "along")
+    block, along = data.draw(st.sampled_from(CASES), "block, along")
     batch, beta = data.draw(st.sampled_from([1, 3]), "batch"), data.draw(st.sampled_from([0.0, 1.0]), "beta")
     a, b, y = numbers(batch, m, k), numbers(data.draw(st.sampled_from([1, batch])), k, n), numbers(batch, m, n)
     left, right, result = layouts_of(along, data.draw(st.booleans(), "by columns"))
     units = data.draw(st.sampled_from([1, 8]), "units")
-    got, _ = multiply(a, b, y, 1.0, beta, (left, right, result), units=units)
+    got, _ = multiply(a, b, y, 1.0, beta, (left, right, result), block, units)
     np.testing.assert_array_equal(got, a @ b + beta * y)
 
 
@@ -171,7 +173,7 @@ def copying(monkeypatch):
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
-    monkeypatch.setattr(copied, "BLOCK", SMALL)
+    monkeypatch.setattr(copied, "LARGE", dict.fromkeys((False, True), SMALL))
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", copied_tiles="all"))
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
@@ -215,7 +217,7 @@ def test_products_of_a_batch(copying):
 
 def test_others_are_loaded_through_registers(copying):
     context, computed = copying
-    for a, b, dtype in [(numbers(36, 27), numbers(27, 40), "float32"), (numbers(36, 28), numbers(28, 40), "float64")]:
+    for a, b, dtype in [(numbers(36, 28), numbers(28, 39), "float32"), (numbers(36, 28), numbers(28, 40), "float64")]:
         np.testing.assert_array_equal(product(context, a, b, dtype=dtype), a @ b)
     assert not computed
 
@@ -241,11 +243,11 @@ def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, cap
 @pytest.mark.parametrize(
     ("lengths", "tile"),
     [
-        ((1, 512, 512, 512), "32x32x32_4x4_3"),
-        ((1, 128, 2048, 512), "32x32x32_4x4_3"),
-        ((1, 1024, 1024, 1024), "64x64x16_8x8_4"),
-        ((256, 128, 128, 64), "64x64x16_4x8_4"),
-        ((1, 4096, 4096, 4096), "64x64x16_8x8_4"),
+        ((1, 512, 512, 512), "copied_32x32x32_4x4_3"),
+        ((1, 128, 2048, 512), "copied_32x32x32_4x4_3"),
+        ((1, 1024, 1024, 1024), "transposed_64x128x16_8x8_3"),
+        ((256, 128, 128, 64), "copied_64x64x16_4x8_4"),
+        ((1, 4096, 4096, 4096), "transposed_64x128x16_8x8_3"),
         ((1, 128, 512, 512), None),
         ((1, 16, 4096, 512), None),
     ],
@@ -260,4 +262,4 @@ def test_the_tile_of_a_product(lengths, tile, monkeypatch):
     batch, m, n, k = lengths
     problem = Problem(batch, m, n, k, (m * k, k, 1), (k * n, n, 1), (m * n, n, 1), (m * n, n, 1), False)
     found = copied.choices(context, families.Request(problem, "float32", is_aligned=True))
-    assert [choice.plan.launches[0].kernel for choice in found] == ([f"copied_{tile}_tn"] if tile else [])
+    assert [choice.plan.launches[0].kernel for choice in found] == ([f"{tile}_tn"] if tile else [])

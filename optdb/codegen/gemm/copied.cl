@@ -8,8 +8,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     FIND_TILE
     const uint item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
     /* All 16-byte pieces were aligned when this kernel was chosen, but arrays bound later may not be: that is slow. */
-    const bool are_aligned = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % 4 == 0 && (ulong)a % 16 == 0 &&
-                      (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % 4 == 0 && (ulong)b % 16 == 0;
+#define IS_ALIGNED(x, near, far) (near == 1 && far % 4 == 0 && (ulong)x % 16 == 0)
+#define CAN_COPY(x, numbers, along, across, step) \
+    (numbers ? step == 1 : along ? IS_ALIGNED(x, step, across) : IS_ALIGNED(x, across, step))
+    const bool are_aligned = CAN_COPY(a, A_NUMBERS, A_ALONG, a_row, a_step) && CAN_COPY(b, B_NUMBERS, B_ALONG, b_col, b_step);
     if (!are_aligned) {
         GLOBAL_MEM W *const to = parts > 1 ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
         BY_NUMBERS(a, b, y + batch * t.s0, to, s, t, k, i0, j0, alpha, beta);
@@ -19,13 +21,17 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
         acc[r][c] = 0;
 
-    /* Source and destination of an item's first piece; opaque values stay in registers. */
-#define FIRST(from, along, length, across, step) \
-    (from + (along ? item / (DEPTH / 4) * across + item % (DEPTH / 4) * 4 \
-                   : item / (length / 4) * step + item % (length / 4) * 4))
-    GLOBAL_MEM const T *x = FIRST(a, A_ALONG, ROWS, a_row, a_step), *v = FIRST(b, B_ALONG, COLS, b_col, b_step);
-    const uint x_to = opaque(A_PLACE(item * 4 / A_LENGTH, item * 4 % A_LENGTH));
-    const uint v_to = opaque(A_WORDS + B_PLACE(item * 4 / B_LENGTH, item * 4 % B_LENGTH));
+    /* Source and destination of an item's first copy; opaque values stay in registers. */
+#define FIRST(from, numbers, along, length, across, step) \
+    (from + (numbers ? item / 8 * across + item % 8 \
+             : along ? item / (DEPTH / 4) * across + item % (DEPTH / 4) * 4 \
+                     : item / (length / 4) * step + item % (length / 4) * 4))
+    GLOBAL_MEM const T *x = FIRST(a, A_NUMBERS, A_ALONG, ROWS, a_row, a_step);
+    GLOBAL_MEM const T *v = FIRST(b, B_NUMBERS, B_ALONG, COLS, b_col, b_step);
+#define FIRST_TO(numbers, place, length) \
+    (numbers ? place(item % 8, item / 8) : place(item * 4 / length, item * 4 % length))
+    const uint x_to = opaque(FIRST_TO(A_NUMBERS, A_PLACE, A_LENGTH));
+    const uint v_to = opaque(A_WORDS + FIRST_TO(B_NUMBERS, B_PLACE, B_LENGTH));
     const int stages = (int)((k + DEPTH - 1) / DEPTH);
     /* The number of stages whose tiles are entirely inside the matrices. */
     const int whole = rows == ROWS && cols == COLS ? (int)(k / DEPTH) : 0;
@@ -42,18 +48,42 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         else \
             copy_async16(memory, to + q * gap, source, bytes); \
     }
+    /* Copy a tile number by number. 32 neighbouring items copy eight terms of four rows or columns, into different
+       banks. */
+#define COPY_NUMBERS(to, from, place, length, across, is_whole, there, terms) \
+    UNROLLED(q, length * DEPTH / ITEMS) { \
+        const int i = q % (length * 8 / ITEMS) * (ITEMS / 8), l = q / (length * 8 / ITEMS) * 8; \
+        const bool exists = (int)(item / 8) + i < there && (int)(item % 8) + l < terms; \
+        GLOBAL_MEM const T *source = from + i * across + l; \
+        if (is_whole) \
+            copy_number_all(memory, to + place(l, i), source); \
+        else \
+            copy_number_float32(memory, to + place(l, i), source, exists); \
+    }
+#define COPY_A(base, is_whole, terms) \
+    if (A_NUMBERS) { \
+        COPY_NUMBERS(base + x_to, x, A_PLACE, ROWS, a_row, is_whole, rows, terms) \
+    } else { \
+        COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, is_whole, rows, terms) \
+    }
+#define COPY_B(base, is_whole, terms) \
+    if (B_NUMBERS) { \
+        COPY_NUMBERS(base + v_to, v, B_PLACE, COLS, b_col, is_whole, cols, terms) \
+    } else { \
+        COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, is_whole, cols, terms) \
+    }
 #define COPY(stage, side) { \
         const uint base = (side) * STAGE_WORDS; \
         const int terms = (int)min(k - (ga_ssize)(stage) * DEPTH, (ga_ssize)DEPTH); \
         if ((stage) < whole) { \
-            COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, true, rows, terms) \
-            COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, true, cols, terms) \
+            COPY_A(base, true, terms) \
+            COPY_B(base, true, terms) \
         } else { \
-            COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, false, rows, terms) \
-            COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, false, cols, terms) \
+            COPY_A(base, false, terms) \
+            COPY_B(base, false, terms) \
         } \
-        x += DEPTH * a_step; \
-        v += DEPTH * b_step; \
+        x += DEPTH * (A_NUMBERS ? 1 : a_step); \
+        v += DEPTH * (B_NUMBERS ? 1 : b_step); \
     }
 
     /* The positions of an item's rows and columns. A vector holds four terms of one row, or one term of four rows. */
@@ -62,8 +92,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #define FOUR(at) as_float4(*(__local const uint4 *)(at))
 #define LEFT(base, r, l) FOUR(its_tiles + (base) + left_at + (A_PLACE((r) / 4 * (ROWS / ITEM_ROWS * 4) + (r) % 4, l)))
 #define RIGHT(base, c, l) FOUR(its_tiles + (base) + right_at + (B_PLACE((c) / 4 * (COLS / ITEM_COLS * 4) + (c) % 4, l)))
-#define LEFT_ACROSS(base, r, l) FOUR(its_tiles + (base) + left_at + (l) * ROWS + (r) / 4 * (ROWS / ITEM_ROWS * 4))
-#define RIGHT_ACROSS(base, c, l) FOUR(its_tiles + (base) + right_at + (l) * COLS + (c) / 4 * (COLS / ITEM_COLS * 4))
+#define LEFT_ACROSS(base, r, l) FOUR(its_tiles + (base) + left_at + A_PLACE(l, (r) / 4 * (ROWS / ITEM_ROWS * 4)))
+#define RIGHT_ACROSS(base, c, l) FOUR(its_tiles + (base) + right_at + B_PLACE(l, (c) / 4 * (COLS / ITEM_COLS * 4)))
     UNROLLED(stage, STAGES - 1) {
         if (stage < stages)
             COPY(stage, stage)

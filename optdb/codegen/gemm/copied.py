@@ -1,8 +1,8 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
-Tiles are copied some stages ahead (``cp.async``), and keep the layout of the matrices: if terms are contiguous, an item
-reads four terms of one row at once; otherwise, it reads one term of four rows. If only the right matrix has contiguous
-terms, the transposed product is computed.
+Tiles are copied some stages ahead (``cp.async``). If terms are contiguous, either copies of single numbers transpose
+the tile, or the tile keeps its layout and an item reads four terms of one row at once. From other tiles, an item reads
+one term of four rows. If only the right matrix has contiguous terms, the transposed product is computed.
 
 References
 ----------
@@ -29,7 +29,8 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-_CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "opaque")
+_COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "copy_number_all")
+_CALLED = (*_COPIES, "commit_copies", "await_copies", "opaque")
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,21 @@ class CopiedBlock(GroupTile):
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
+    #: Whether copies of single numbers transpose a tile of a matrix with contiguous terms.
+    transposes: bool = False
 
     @property
     def items(self) -> int:
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def stage_words(self, length: int, is_along: bool) -> int:
-        """Return a tile's size in a stage, in words; with contiguous terms, every 4 rows get 4 words of padding."""
-        return length * (self.depth + is_along)
+        """Return a tile's size in a stage, in words.
+
+        With contiguous terms, there are four words of padding for each term of a transposed tile, and for each four
+        rows of other tiles.
+        """
+        lines = self.depth * 4 if self.transposes else length
+        return length * self.depth + lines * is_along
 
     @property
     def local_bytes(self) -> int:
@@ -56,25 +64,24 @@ class CopiedBlock(GroupTile):
         return 4 * self.stages * (self.stage_words(self.rows, True) + self.stage_words(self.cols, True))
 
 
-#: Like all constants below, measured on an NVIDIA H200.
-BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
+#: Tiles for large products whose left matrix has contiguous terms (True) or contiguous rows (False). Copies of single
+#: numbers take longer, so the first tile has few rows. Like all constants below, measured on an NVIDIA H200.
+LARGE = {True: CopiedBlock(64, 128, 16, 3, 8, 8, transposes=True), False: CopiedBlock(64, 64, 16, 4, 8, 8)}
 
-
-#: Tiles for products that have few terms, or for which `BLOCK` would leave compute units idle. Each value
+#: Tiles for products that have few terms, or for which large tiles would leave compute units idle. Each value
 #: consists of a fixed time per tile in seconds, the time per term in seconds if a unit has only one tile, and the
 #: operations per second of a busy unit.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): (0.86e-6, 37e-9, 0.335e12),
-    CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.285e12),
+    CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.24e12),
 }
 #: Products with at most this many terms always use smaller tiles. The fixed time of a large tile is 2 us.
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: A compute unit processes `_SIDE_BY_SIDE` tiles in the time of one tile, and `_BUSY` tiles keep it busy; with fewer
-#: tiles, it is slower by the factor `_SLACK`. With three tiles per unit, a product of size 3200 x 512 x 10000 takes 941
-#: us on an NVIDIA H100; it takes 765 us when split into five parts, and 653 us with cuBLAS.
-_SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
+#: A compute unit is busy with `_BUSY` items. With fewer items, its rate is the sum of `_LEAST` and a share that grows
+#: with the number of items.
+_BUSY, _LEAST = 384, 0.55
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
 #: Maximum number of parts if tiles alone would keep all units busy.
@@ -87,7 +94,8 @@ _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
     """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
     shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
-    return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
+    kind = "transposed" if block.transposes else "copied"
+    return f"{kind}_{shape}_{''.join('nt'[side] for side in along)}"
 
 
 def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
@@ -98,10 +106,11 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
     """
     code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
-    text += filled(with_tile_found(code["MATMUL"]), LOOP=body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]))
+    keeps_lines = along[0] and not block.transposes
+    text += filled(with_tile_found(code["MATMUL"]), LOOP=body(code["LOOP_ALONG" if keeps_lines else "LOOP_ACROSS"]))
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     # Items in LOOP_ALONG still read the previous stage after that stage ends, so one fewer copy may be pending.
-    pending, a_words = block.stages - 2 - along[0], block.stage_words(block.rows, along[0])
+    pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
         **block.words(),
@@ -110,12 +119,13 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
         **MEMORY_WORDS[instructions],
     }
     for letter, length, is_along in zip("AB", (block.rows, block.cols), along):
-        piece, line = block.items * 4, block.depth if is_along else length
-        words[f"{letter}_ALONG"], words[f"{letter}_LENGTH"] = int(is_along), line
-        words[f"{letter}_GAP"] = piece + piece // block.depth if is_along else piece
+        piece, is_line = block.items * 4, is_along and not block.transposes
+        line = block.depth if is_line else length
+        words |= {f"{letter}_ALONG": int(is_line), f"{letter}_NUMBERS": int(is_along and block.transposes)}
+        words |= {f"{letter}_LENGTH": line, f"{letter}_GAP": piece + piece // block.depth * is_line}
         # Neighbouring items read lines of terms that are four lines apart; a gap puts such lines into different banks.
-        at = f"(line) * {line} + (line) / 4 * 4" if is_along else f"(line) * {line}"
-        text = f"#define {letter}_PLACE(line, at) ({at} + (at))\n{text}"
+        start = f"(line) * {line} + (line) / 4 * 4" if is_line else f"(line) * {line + 4 * is_along}"
+        text = f"#define {letter}_PLACE(line, at) ({start} + (at))\n{text}"
     return product_kernel(text, "float32", **words)
 
 
@@ -127,12 +137,14 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     profile, problem = context.profile, request.problem
     if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:
         return []
-    if not (request.is_aligned and _is_aligned(problem.a) and _is_aligned(problem.b)):
-        return []
     block = _block_of(context, problem)
     if block is None:
         return []
-    if block == BLOCK and all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
+    for strides, is_along in zip((problem.a, problem.b), problem.along, strict=True):
+        copies_numbers = is_along and block.transposes
+        if min(strides[1:]) != 1 or not (copies_numbers or (request.is_aligned and _is_aligned(strides))):
+            return []
+    if block in LARGE.values() and all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
         return []
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return []
@@ -143,50 +155,53 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     return [Choice("a product by copied tiles", planned.swapped() if is_swapped else planned, kernels=lambda: needed)]
 
 
-def _is_aligned(steps: tuple[int, int, int]) -> bool:
+def _is_aligned(strides: tuple[int, int, int]) -> bool:
     """Return whether all pieces of a matrix are aligned, provided that its first element is aligned.
 
     The kernel checks the alignment again, because arrays bound later may be unaligned; such arrays are copied one
     number at a time.
     """
-    batch, row, column = steps
-    return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0
+    batch, row, column = strides
+    return max(row, column) % 4 == 0 and batch % 4 == 0
 
 
 def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
     """Return the tile shape for a product; None if other kernels are faster."""
+    large = LARGE[any(problem.along)]
     if context.options.copied_tiles == "all":
-        return BLOCK
+        return large
     p, units = problem, context.profile.compute_units
-    is_large = has_large_tiles(gpu.block_of(chosen(context, "float32"), problem, units).name)
-    if is_large and p.k > _FEW_TERMS:
-        return BLOCK
+    if p.k > _FEW_TERMS and has_large_tiles(gpu.block_of(chosen(context, "float32"), problem, units).name):
+        return large
     if classify(p.batch, p.m, p.n, units) not in _CLASSES:
         return None
 
     def seconds(block: CopiedBlock) -> float:
+        if block is large:
+            return _seconds(problem, block, parts_of(problem, block, units), units)
         (overhead, latency, rate), tiles = SMALLER[block], -(-problem.tiles(block) // units)
         return tiles * overhead + p.k * max(latency, tiles * 2 * block.rows * block.cols / rate)
 
-    return min(SMALLER, key=seconds)
+    return min([large, *SMALLER] if p.k > _FEW_TERMS else SMALLER, key=seconds)
 
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device with `units` compute units."""
-    tiles = problem.tiles(block)
-    parts = 1 if block in SMALLER else parts_of(problem, tiles, units)
+    parts = 1 if block in SMALLER else parts_of(problem, block, units)
     return by_tiles(problem, kernel_name(block, problem.along), block, parts)
 
 
-def parts_of(problem: Problem, tiles: int, units: int) -> int:
+def parts_of(problem: Problem, block: CopiedBlock, units: int) -> int:
     """Return the number of parts per sum that gives the shortest estimated time."""
-    most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
-    return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
+    most = min(problem.k // PART, max(_MOST_PARTS, _BUSY * units // (problem.tiles(block) * block.items)))
+    return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, block, parts, units))
 
 
-def _seconds(problem: Problem, groups: float, parts: int, units: int) -> float:
-    """Return a product's estimated time; `groups` is the number of work groups per compute unit."""
+def _seconds(problem: Problem, block: CopiedBlock, parts: int, units: int) -> float:
+    """Return a product's estimated time."""
+    groups = problem.tiles(block) * parts / units
+    most = math.ceil(groups)
+    rate = _RATE * units * min(1, _LEAST + (1 - _LEAST) * most * block.items / _BUSY)
     numbers = problem.batch * problem.m * problem.n
-    idle = math.ceil(groups / _SIDE_BY_SIDE) * _SIDE_BY_SIDE / groups * (_SLACK if groups < _BUSY else 1)
-    computing = 2 * numbers * problem.k * idle / (_RATE * units)
+    computing = 2 * numbers * problem.k * most / groups / rate
     return computing if parts == 1 else computing + LAUNCH_S + 8 * parts * numbers / (_BYTES * units)

@@ -16,6 +16,11 @@ static void copy_number_float32(__local uint *memory, uint number, GLOBAL_MEM co
     memory[number] = exists ? *(GLOBAL_MEM const uint *)source : 0;
 }
 
+static void copy_number_all(__local uint *memory, uint number, GLOBAL_MEM const void *source)
+{
+    copy_number_float32(memory, number, source, true);
+}
+
 static void copy_number_float16(__local uint *memory, uint number, GLOBAL_MEM const void *source, bool exists)
 {
     ((__local ushort *)memory)[number] = exists ? *(GLOBAL_MEM const ushort *)source : 0;

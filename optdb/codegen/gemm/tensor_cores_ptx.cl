@@ -18,6 +18,11 @@ static void copy_number_float32(uint memory, uint number, GLOBAL_MEM const void 
                  : : "r"(memory + 4 * number), "l"(source), "r"(exists ? 4 : 0) : "memory");
 }
 
+static void copy_number_all(uint memory, uint number, GLOBAL_MEM const void *source)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" : : "r"(memory + 4 * number), "l"(source) : "memory");
+}
+
 /* The same for float16, but synchronously: asynchronous copies have at least four bytes. */
 static void copy_number_float16(uint memory, uint number, GLOBAL_MEM const void *source, bool exists)
 {
