@@ -410,6 +410,18 @@ def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
     assert not tune.tune_warpgroups(measuring, "tf32", terms=32)
 
 
+@pytest.mark.parametrize(("once", "is_kept"), [(2.0, True), (2.9, False), (1.1, False)])
+def test_times_that_do_not_grow_evenly_are_not_kept(measuring, monkeypatch, once, is_kept):
+    # Seconds of products with 1024 terms, twice as many, few terms, and few terms with more tiles.
+    times = iter([once, 3.0, 1.05, 1.2])
+    monkeypatch.setattr(tune, "_ROUNDS", 2)
+    monkeypatch.setattr(tune, "best_seconds", lambda *_: next(times))
+    monkeypatch.setattr(tune, "_by_warpgroups", lambda *_: None)
+    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: True)
+    monkeypatch.setattr(warpgroups, "DEFAULTS", {"tf32": {SMALL: TileTimes(1.0, 1.0)}})
+    assert (SMALL in tune.tune_warpgroups(measuring, "tf32", terms=1024)) == is_kept
+
+
 @pytest.mark.parametrize("damaged", [[], [1.0], [0.0, 1.0], ["no", "no"], [1.0, 2.0, 3.0]])
 def test_damaged_times_are_those_of_no_tuning(measuring, monkeypatch, damaged):
     own_tiles(measuring, monkeypatch)

@@ -6,6 +6,7 @@ Functions that are already compiled keep their choices. All functions raise OSEr
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,8 @@ _TENSOR_ERROR = 2.0**-9
 #: Number of terms in the products with which tiles on tensor cores are timed, and in the shorter of the products with
 #: which stages for warpgroups are timed. Number of tiles per compute unit with which the time of a tile is measured.
 _TERMS, _WARPGROUP_TERMS, _ROUNDS = 1024, 1 << 14, 9
+#: The largest ratio of times per term at which a tile's times are used.
+_UNEVEN = 1.5
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
@@ -183,8 +186,8 @@ def tune_warpgroups(
     """Measure the times of the tiles that warpgroups multiply, and use them for later choices.
 
     Differences between the times of products of different lengths exclude launch overhead. A tile whose kernel does not
-    build, returns wrong results, or is measured on a device that is too busy keeps its default times. If no tile can be
-    measured, nothing changes.
+    build, returns wrong results, or takes times that do not grow evenly with the terms keeps its default times. If no
+    tile can be measured, nothing changes.
     """
     found: dict[WarpgroupTile, warpgroups.TileTimes] = {}
     if not warpgroups.is_possible(context):
@@ -217,12 +220,22 @@ def tune_warpgroups(
         once, longer, short, many = map(min, zip(*turns, strict=True))
         stage = (longer - once) * stage_terms / terms
         of_tile = (many - short) / (_ROUNDS - 1) - stage * few / stage_terms
-        if stage > 0 and of_tile > 0:
+        if stage > 0 and of_tile > 0 and _grows_evenly((few, short), (terms, once), (2 * terms, longer)):
             found[tile] = warpgroups.TileTimes(stage, of_tile)
     if found:
         names = {tile.name: times for tile, times in found.items()}
         tuning_table.record(context, {warpgroups.table_class(arithmetic): names})
     return found
+
+
+def _grows_evenly(*measured: tuple[int, float]) -> bool:
+    """Return whether the time per term is nearly equal between pairs of terms and seconds, given in order of terms.
+
+    Where the driver allocates the matrices of a product can add a quarter to its time.
+    """
+    pairs = itertools.pairwise(measured)
+    rates = [(late - early) / (more - fewer) for (fewer, early), (more, late) in pairs if more > fewer]
+    return max(rates) < _UNEVEN * min(rates)
 
 
 def _by_warpgroups(
