@@ -171,7 +171,7 @@ ROOMS = {
     "host": {"__init__.py", "api", "pytensor", "theano"},
     "host/theano": {"__init__.py", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},
     "opencl/simulator": {
-        *("__init__.py", "simulator.py", "device_function.py", "packing.py"),
+        *("__init__.py", "simulator.py", "device_function.py", "packing.py", "pieces.py"),
         *("diagnostics", "execution"),
     },
 }

@@ -18,8 +18,9 @@ import numpy as np
 from optdb.distributed.errors import Aborted, WorkerTimeout
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.packing import Piece
+    from optdb.opencl.simulator.pieces import Piece
     from optdb.runtime.all_reduce import Member
+    from optdb.runtime.scripts import Calls
 
 __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
@@ -127,8 +128,10 @@ class Exchange:
     `attempt` number is unique among the attempts at all steps.
     """
 
-    def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
-        self._link = link
+    def __init__(
+        self, link: Link, rank: int, active: int, idle: int, attempt: int, meet: Callable[[Calls], None] | None = None
+    ) -> None:
+        self._link, self._meet = link, meet
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         self._seconds = 0.0
@@ -221,8 +224,27 @@ class Exchange:
         for turn in itertools.zip_longest(*lists):
             yield from filter(None, turn)
 
+    @property
+    def share(self) -> tuple[int, int]:
+        """The worker's rank, and the number of workers with a part of the batch."""
+        return self.rank, self._active
+
+    def lend_totals(self, number: int, vectors: Sequence[np.ndarray]) -> None:
+        """Let other workers read, after `meet`, the totals that this worker writes to its share of host vectors."""
+        for rank in self._others:
+            self._link.send(rank, (self.attempt, number, 1), vectors)
+
+    def lent_totals(self, number: int) -> dict[int, list[np.ndarray]]:
+        """Return the host vectors that other workers lend with `lend_totals`, by rank."""
+        return {rank: self._link.receive(rank, (self.attempt, number, 1)) for rank in self._others}
+
+    def meet(self, calls: Calls) -> None:
+        """Let `calls` wait until all workers get here; raise `Aborted` if a worker fails or is late."""
+        assert self._meet is not None, "only workers that lend meet"
+        self._meet(calls)
+
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Set the objects that wait until this worker has read the pieces lent by other workers."""
+        """Set the objects that wait until this worker has read what other workers lend."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:

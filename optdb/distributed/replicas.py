@@ -20,7 +20,8 @@ from optdb.distributed.training_functions import LocalTraining, SynchronousTrain
 from optdb.distributed.worker_threads import Agreement
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.execution.calls import PendingResults, RepeatedMethod, Results, TrustedMethod, merge_at_once
-from optdb.opencl.simulator.packing import Piece, finish
+from optdb.opencl.simulator.packing import finish
+from optdb.opencl.simulator.pieces import Piece
 from optdb.runtime.commands import CommandList
 from optdb.runtime.scripts import IMMEDIATE, Calls, Script, can_script
 

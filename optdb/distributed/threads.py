@@ -168,7 +168,8 @@ class ThreadGroup:
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
         """Launch a worker's part of a step on its device; first finish the previous step, `unfinished`, if given."""
         replica = self._replicas[rank]
-        exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
+        meet = step.meeting.agree_by
+        exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt, meet)
         ending = None if unfinished is None else self._ending(unfinished, rank)
         outcomes: list[Prepared | BaseException] = []
 
@@ -239,6 +240,7 @@ class ThreadGroup:
 
     def _abort(self, step: PendingStep, reason: str) -> None:
         step.agreement.abort(reason)
+        step.meeting.abort(reason)
         for mailbox in self._mailboxes:
             mailbox.abort(step.attempt, reason)
         self._members.abort(step.attempt)
@@ -376,6 +378,8 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
+        #: Reached when all devices' shares of the sums are on the host.
+        self.meeting = Agreement(len(parts), timeout)
         #: For each rank, the prepared results or the error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
         #: Receives an item when a thread has stored its outcome.

@@ -16,7 +16,7 @@ from optdb.distributed.exchange import Link, Mailbox, Tag
 from optdb.refcounting import RefCountedSetting
 from optdb.runtime.all_reduce import Member
 from optdb.runtime.driver_batches import loop_library
-from optdb.runtime.scripts import NativeAgreement, Script
+from optdb.runtime.scripts import Calls, NativeAgreement, Script
 
 __all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 
@@ -123,10 +123,13 @@ class Agreement:
         if not self._votes.agree(self._timeout):
             self._refuse()
 
-    def agree_by(self, script: Script) -> None:
-        """Add a wait for the agreement to a script."""
+    def agree_by(self, calls: Calls) -> None:
+        """Agree as one of the calls; see `agree`."""
+        if not isinstance(calls, Script):
+            self.agree()
+            return
         assert isinstance(self._votes, NativeAgreement), "scripts need the agreement in C"
-        script.agree(self._votes, self._timeout, self._refuse)
+        calls.agree(self._votes, self._timeout, self._refuse)
 
     def abort(self, reason: str) -> None:
         """Prevent the agreement unless it is already reached."""

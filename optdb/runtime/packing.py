@@ -15,7 +15,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl
 from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
-from optdb.runtime.scripts import IMMEDIATE, Calls, ScriptedCopy
+from optdb.runtime.scripts import IMMEDIATE, Calls, Pending
 
 
 def side_queue(context: Context) -> cl.CommandQueue:
@@ -141,9 +141,24 @@ class PackedVector:
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
 
+    def share_of(self, rank: int, count: int) -> slice:
+        """Return the aligned slice of the elements that one of `count` devices adds up for all of them."""
+        block = ALIGNMENT // self.dtype.itemsize
+        blocks = self.nbytes // ALIGNMENT
+        return slice(blocks * rank // count * block, blocks * (rank + 1) // count * block)
+
+    def read(self, part: slice, calls: Calls) -> Pending:
+        """Copy elements to the host's vector after all earlier commands; return the copy's event."""
+        buffer, start, elements = self.on_both(part)
+        return calls.download(self._queue, buffer, start, elements)
+
+    def write(self, part: slice, elements: HostArray, calls: Calls) -> Pending:
+        """Copy elements from the host after all earlier commands; return the copy's event."""
+        return self.put(self._queue, part, elements, (), calls)
+
     def put(
         self, queue: cl.CommandQueue, part: slice, elements: HostArray, after: Sequence[cl.Event], calls: Calls
-    ) -> cl.Event | ScriptedCopy:
+    ) -> Pending:
         """Enqueue an upload that waits for the events `after`; return the copy's event.
 
         The elements must not change until the copy is complete. The event's destructor waits for the copy.
@@ -151,9 +166,13 @@ class PackedVector:
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
     @property
-    def elements(self) -> DeviceArray:
-        """All elements on the device, including the padding between arrays."""
-        return self._array((self.nbytes // self.dtype.itemsize,), 0)
+    def whole(self) -> slice:
+        """The slice of all elements, including the padding between arrays."""
+        return slice(0, self.nbytes // self.dtype.itemsize)
+
+    def elements(self, part: slice) -> DeviceArray:
+        """Return the elements in a slice, on the device."""
+        return self._array((part.stop - part.start,), part.start * self.dtype.itemsize)
 
     def release(self) -> None:
         """Unmap the buffer after `download` or `open`."""

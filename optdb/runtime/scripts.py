@@ -121,10 +121,14 @@ class ScriptedCopy:
         finish_event(self.event)
 
 
+#: An event that exists, or one that a script will create.
+Pending = cl.Event | ScriptedCopy
+
+
 class Immediate:
     """Makes each call immediately through PyOpenCL."""
 
-    def wait(self, events: Sequence[cl.Event]) -> None:
+    def wait(self, events: Sequence[Pending]) -> None:
         Arrival(events).wait()
 
     def upload(
@@ -132,6 +136,10 @@ class Immediate:
     ) -> cl.Event:
         """Enqueue an upload that waits for the events `after`; the values must not change until it is complete."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
+
+    def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> cl.Event:
+        """Enqueue a copy from a device to a host array, which must stay at its address."""
+        return cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False)
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
         """Make later commands in a queue wait for events of other queues in the same context."""
@@ -170,10 +178,15 @@ class Script:
         #: Opened when the script has run or failed.
         self.ended = Latch()
 
-    def wait(self, events: Sequence[cl.Event]) -> None:
+    def wait(self, events: Sequence[Pending]) -> None:
         """Add a wait for events to the script."""
         for event in events:
-            self._add(self._driver.clWaitForEvents, event.wait, ctypes.c_uint(1), _handles([event]))
+
+            def otherwise(event: Pending = event) -> None:
+                finish_event(event.take_event() if isinstance(event, ScriptedCopy) else event)
+
+            self._add(self._driver.clWaitForEvents, otherwise, ctypes.c_uint(1), _event_handles(event))
+            self._kept.append(event)
 
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
@@ -188,7 +201,7 @@ class Script:
         """Add a copy from a device to a host array, which must stay at its address."""
         return self._transfer(
             *(self._driver.clEnqueueReadBuffer, queue, source, offset, out, ()),
-            lambda: cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False),
+            lambda: IMMEDIATE.download(queue, source, offset, out),
         )
 
     def _transfer(
@@ -210,18 +223,17 @@ class Script:
         self._kept += [values, buffer, *after]
         return copy
 
-    def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event | ScriptedCopy]) -> None:
+    def delay(self, queue: cl.CommandQueue, events: Sequence[Pending]) -> None:
         """Make later commands in a queue wait for events of other queues in the same context."""
         for event in events:
-            handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
-            def otherwise(event: cl.Event | ScriptedCopy = event) -> None:
+            def otherwise(event: Pending = event) -> None:
                 made = event.take_event() if isinstance(event, ScriptedCopy) else event
                 assert made is not None
                 IMMEDIATE.delay(queue, [made])
 
             barrier = self._driver.clEnqueueBarrierWithWaitList
-            self._add(barrier, otherwise, _handle(queue), ctypes.c_uint(1), handles, None)
+            self._add(barrier, otherwise, _handle(queue), ctypes.c_uint(1), _event_handles(event), None)
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
@@ -280,6 +292,11 @@ def _handle(value: Any) -> ctypes.c_void_p:
 
 def _handles(values: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(values))(*(value.int_ptr for value in values))
+
+
+def _event_handles(event: Pending) -> Any:
+    """Return the address of an event's handle, which a script may fill in later."""
+    return _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
 
 def _pointer(value: Any) -> ctypes.c_void_p:

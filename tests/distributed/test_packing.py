@@ -18,17 +18,10 @@ from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.host.theano.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator import packing
+from optdb.opencl.simulator import pieces as of_pieces
 from optdb.opencl.simulator.execution.io_binding import RESULTS
-from optdb.opencl.simulator.packing import (
-    TO_DEVICE,
-    TO_HOST,
-    PackedTerm,
-    PackedVariables,
-    Piece,
-    PiecewiseDownload,
-    _Kept,
-)
+from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST, PackedVariables, _Kept
+from optdb.opencl.simulator.pieces import PackedTerm, Piece, PiecewiseDownload
 from optdb.runtime.buffer_assignment import ALIGNMENT
 from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import listened
@@ -242,7 +235,7 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
 
 def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
     """Commands send the first of two large variables once it is packed, and the others at the end."""
-    monkeypatch.setattr(packing, "PIECE_ARRAYS", 1)
+    monkeypatch.setattr(of_pieces, "PIECE_ARRAYS", 1)
     rng = np.random.RandomState(0)
     shapes = [(300, 500), (7,), (200, 800)]
     shared = [theano.shared(rng.standard_normal(shape).astype("float32")) for shape in shapes]
@@ -262,7 +255,7 @@ def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
             pieces.enqueue({0: whole.arrays[0][:1]})  # small
             assert not kept.commands
             pieces.enqueue({0: whole.arrays[0]})
-        monkeypatch.setattr(packing, "PIECE_ARRAYS", 2)
+        monkeypatch.setattr(of_pieces, "PIECE_ARRAYS", 2)
         held = _Kept()
         with listened(held):
             pieces.enqueue({1: whole.arrays[1]})  # few
@@ -281,12 +274,12 @@ def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nbytes", "rest"), [(packing.LAST_PIECE_NBYTES, 1), (ALIGNMENT, 4)])
+@pytest.mark.parametrize(("nbytes", "rest"), [(of_pieces.LAST_PIECE_NBYTES, 1), (ALIGNMENT, 4)])
 def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
     """Each of several pieces is lent, and the sums equal those of one device."""
-    monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
-    monkeypatch.setattr(packing, "PIECE_ARRAYS", 1)
-    monkeypatch.setattr(packing, "LAST_PIECE_NBYTES", nbytes)
+    monkeypatch.setattr(of_pieces, "PIECE_NBYTES", 1)
+    monkeypatch.setattr(of_pieces, "PIECE_ARRAYS", 1)
+    monkeypatch.setattr(of_pieces, "LAST_PIECE_NBYTES", nbytes)
     lent, lend = [], Exchange.lend
 
     def counting(self, number, pieces):
