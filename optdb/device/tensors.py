@@ -13,18 +13,9 @@ import numpy as np
 from optdb.codegen.gemm.operations import Product
 from optdb.codegen.loops.body import Buffer, Index
 from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.scalars.costs import DIVISIONS, is_cheap
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.runtime.context import Context
-
-#: Scalar operations that take no longer than reading their operands.
-_CHEAP = frozenset(
-    {
-        *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "EQ", "NEQ", "LT", "LE", "GT", "GE", "AND", "OR", "XOR", "Invert"),
-        *("Maximum", "Minimum", "Clip", "Switch", "Second", "Identity", "Cast", "Sgn", "InRange", "IsNan", "IsInf"),
-        *("TrueDiv", "Inv"),
-    }
-)
-
 
 #: Maximum length of a short axis; a kernel computes all elements along a short axis at once.
 SHORT = 16
@@ -77,7 +68,7 @@ class Mapped(Tensor):
     @functools.cached_property
     def is_costly(self) -> bool:
         """Whether the program takes longer than reading its operands."""
-        return any(scalar.name not in _CHEAP for scalar, _ in self.program.steps)
+        return not is_cheap(self.program, DIVISIONS)
 
 
 class Folded(Tensor):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from optdb.codegen.scalars.costs import is_cheap
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of
@@ -26,14 +27,6 @@ ALWAYS: Needs = frozenset()
 
 #: Maximum number of scalar ops in one kernel; larger kernels compile slowly and spill registers.
 MOST_STEPS = 80
-
-#: Scalar ops that cost no more than reading a value, and may therefore be recomputed for each element.
-_CHEAP = frozenset(
-    {
-        *("Add", "Mul", "Sub", "Neg", "Sqr", "Cast", "Identity", "Second", "EQ"),
-        *("NEQ", "LT", "LE", "GT", "GE", "Switch", "Maximum", "Minimum", "Abs"),
-    }
-)
 
 
 def needs_of(fgraph: FunctionGraph) -> Mapping[Apply, Needs]:
@@ -216,7 +209,7 @@ class FusionGroups:
         if len(own_group.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, group, between):
             return False
         here = pattern(out, frame)
-        return here == group.pattern or all(here) or is_cheap(node)
+        return here == group.pattern or all(here) or is_cheap(node_program(node))
 
     def _is_wanted_outside(self, node: Apply, group: FusionGroup, between: list[Apply]) -> bool:
         return any(
@@ -292,8 +285,3 @@ def takes_arguments(result: Variable, arrays: int, numbers: int = 0) -> bool:
     ndim = max(result.type.ndim, 1)
     size = 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
     return size <= result.type.context.profile.max_parameter_bytes
-
-
-def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than reading a value, ignoring scalar ops in `besides`."""
-    return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from optdb.codegen.scalars.costs import QUICK, is_cheap
 from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.opencl.fusing.groups import (
@@ -19,7 +20,6 @@ from optdb.opencl.fusing.groups import (
     Needs,
     can_fuse,
     common_pattern,
-    is_cheap,
     needs_of,
     node_program,
     takes_arguments,
@@ -28,9 +28,6 @@ from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import FusedScalars
-
-#: Scalar ops that a GPU can compute while it waits for memory.
-_QUICK = frozenset({"Sgn", "TrueDiv", "Inv", "Sqrt"})
 
 #: The arrays that a kernel reads, and the program that it applies to their elements.
 _Kernel = tuple[list[Variable], ScalarProgram]
@@ -56,7 +53,7 @@ def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
 
 
 def _may_be_recomputed(node: Apply) -> bool:
-    if not can_fuse(node) or not is_cheap(node, _QUICK):
+    if not can_fuse(node) or not is_cheap(node_program(node), QUICK):
         return False
     kind = node.outputs[0].type
     return not all(kind.broadcastable) and not kind.context.profile.needs_explicit_vectors

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from optdb.codegen.scalars.costs import QUICK, is_cheap
 from optdb.codegen.scalars.program import ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, op_of, owner_of
 from optdb.opencl.fusing.groups import (
@@ -20,7 +21,6 @@ from optdb.opencl.fusing.groups import (
     can_fuse,
     common_pattern,
     identity,
-    is_cheap,
     needs_of,
     node_program,
     pattern,
@@ -30,9 +30,6 @@ from optdb.opencl.fusing.groups import (
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
-
-#: Scalar ops that are cheap enough to be computed for each result without vectorization.
-_QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
 
 
 def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
@@ -53,7 +50,7 @@ def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Va
     """Return (output, replacement) pairs that make a node the epilogue of a reduction; empty if no reduction fits."""
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
-    if not all(node.outputs[0].type.broadcastable) and not is_cheap(node, _QUICK):
+    if not all(node.outputs[0].type.broadcastable) and not is_cheap(node_program(node), QUICK):
         return []
     for var in node.inputs:
         base, frame = seen_through(var, identity(var.type.ndim))
