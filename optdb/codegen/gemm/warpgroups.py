@@ -311,7 +311,7 @@ def _code(dtype: str, is_loaded: bool, instructions: Instructions) -> str:
     texts = [*called.values(), code["exchange"], filled(code["MATMUL"], RUN_TILES=tiles, **parts)]
     if instructions == "emulated":
         emulated = functions("gemm/tensor_cores_emulated.cl")
-        texts = [emulated["half_of"], emulated[f"product_{dtype}"], *texts]
+        texts = [emulated[f"product_{dtype}"], *texts]
     return "".join(texts)
 
 

@@ -51,24 +51,24 @@ static uint swizzled(uint word)
     return word ^ (word / 32 % 8) * 4;
 }
 
-/* Return a number's bits from a matrix, rounded to what is multiplied; zero outside the matrix. */
-static uint number_of(__local const uint *its_map, long inner, long outer, long matrix)
-{
-    __local const ulong *const fields = (__local const ulong *)its_map;
-    if (inner >= (long)fields[1] || outer >= (long)fields[2] || matrix >= (long)fields[3])
-        return 0;
-    const T x = ((GLOBAL_MEM const T *)fields[0])[inner + outer * (long)fields[4] + matrix * (long)fields[5]];
-    return ROUNDED_BITS(x);
-}
-
-/* Copy a box: rows of 128 bytes along the inner axis. */
+/* Copy a box: rows of 128 bytes along the inner axis. Numbers are rounded to what is multiplied; those outside the
+   matrix are zero. */
 static void copy_box(__local uint *to, __local const uint *its_map, long inner, long outer, long matrix)
 {
-    const uint rows = (uint)((__local const ulong *)its_map)[6];
+    __local const ulong *const fields = (__local const ulong *)its_map;
+    GLOBAL_MEM const T *const from = (GLOBAL_MEM const T *)fields[0] + matrix * (long)fields[5] + inner;
+    const long step = fields[4], rows = fields[6];
+    const int numbers = matrix < (long)fields[3] ? clamp((long)fields[1] - inner, 0L, 32L * TERMS_OF_WORD) : 0;
+    const long begun = min((long)fields[2] - outer, rows);
     for (uint c = get_local_id(0); c < rows * 32; c += ITEMS) {
         uint word = 0;
-        for (uint e = 0; e < TERMS_OF_WORD; ++e)
-            word |= number_of(its_map, inner + c % 32 * TERMS_OF_WORD + e, outer + c / 32, matrix) << e * 16;
+        for (int e = 0; e < TERMS_OF_WORD; ++e) {
+            const int i = c % 32 * TERMS_OF_WORD + e;
+            if (i < numbers && c / 32 < begun) {
+                const T x = from[(outer + c / 32) * step + i];
+                word |= (uint)ROUNDED_BITS(x) << e * 16;
+            }
+        }
         to[swizzled(c)] = word;
     }
 }
@@ -108,43 +108,42 @@ static void await_products()
 {
 }
 
-/* Return a word of terms of a row, in a tile along the terms or across them. */
-static uint word_of(__local const uint *memory, uint tile, bool along, uint row, uint l)
+/* Return eight words of terms of a row, in a tile along the terms or across them, where each term has 16 bits. */
+static uint8 words_of(__local const uint *memory, uint tile, bool along, uint row)
 {
-    if (along)
-        return memory[swizzled(tile + row * DEPTH + l)];
-    uint word = 0;
-    for (uint e = 0; e < TERMS_OF_WORD; ++e) {
-        const uint at = tile + (row / TERMS * TERMS + l * TERMS_OF_WORD + e) * DEPTH + row % TERMS / TERMS_OF_WORD;
-        word |= (memory[swizzled(at)] >> row % TERMS_OF_WORD * 16 & 0xffff) << e * 16;
+    if (along) {
+        const uint at = swizzled(tile + row * DEPTH);
+        return (uint8)(vload4(0, memory + at), vload4(0, memory + (at ^ 4)));
     }
-    return word;
+    /* The tile begins at a multiple of eight rows of 64 numbers. */
+    __local const ushort *const numbers = (__local const ushort *)(memory + tile + row / 64 * 64 * DEPTH);
+    ushort found[16];
+    UNROLLED(e, 16)
+        found[e] = numbers[(row % 64 ^ e % 8 * 8) + e * 64];
+    return as_uint8(vload16(0, found));
 }
 
 /* Multiply an item's two rows of words by its columns. */
-static void multiply_rows(__local const uint *memory, float *c, uint (*x)[8], uint right, uint adds)
+static void multiply_rows(__local const uint *memory, float *c, uint8 top, uint8 bottom, uint right, uint adds)
 {
     const uint lane = get_local_id(0) % 32;
-    for (uint i = 0; i < COLS / 2; ++i)
-        c[i] = adds ? c[i] : 0;
-    for (uint i = 0; i < COLS / 4; ++i)
-        for (uint l = 0; l < 8; ++l) {
-            const uint word = word_of(memory, right, B_ALONG, i / 2 * 8 + lane % 4 * 2 + i % 2, l);
-            for (uint r = 0; r < 2; ++r)
-                c[i / 2 * 4 + r * 2 + i % 2] += product_of_words(x[r][l], word);
+    if (!adds)
+        for (uint i = 0; i < COLS / 2; ++i)
+            c[i] = 0;
+    for (uint e = 0; e < 2; ++e)
+        for (uint q = 0; q < COLS / 8; ++q) {
+            const uint8 words = words_of(memory, right, B_ALONG, q * 8 + lane % 4 * 2 + e);
+            c[q * 4 + e] += product_of_words(top, words);
+            c[q * 4 + 2 + e] += product_of_words(bottom, words);
         }
 }
 
 static void multiply_pieces(__local uint *memory, float *c, uint left, uint right, uint adds)
 {
-    const uint item = get_local_id(0), lane = item % 32;
-    uint x[2][8];
-    if (item >= CONSUMERS)
-        return;
-    for (uint r = 0; r < 2; ++r)
-        for (uint l = 0; l < 8; ++l)
-            x[r][l] = word_of(memory, left, A_ALONG, item % 128 / 32 * 16 + lane / 4 + r * 8, l);
-    multiply_rows(memory, c, x, right, adds);
+    const uint item = get_local_id(0), row = item % 128 / 32 * 16 + item % 32 / 4;
+    if (item < CONSUMERS)
+        multiply_rows(memory, c, words_of(memory, left, A_ALONG, row), words_of(memory, left, A_ALONG, row + 8), right,
+                      adds);
 }
 
 /* Return the word of another item of the same warp. */
@@ -158,21 +157,17 @@ static uint of_lane(__local uint *memory, uint lane, uint word)
     return exchange[item / 32 * 32 + lane];
 }
 
-/* Items exchange their fragments. */
+/* Items exchange their fragments: 16 rows of eight words for each warp. */
 static void multiply_loaded(__local uint *memory, float *c, const uint *x, uint right, uint adds)
 {
-    __local uint *const exchange = memory + STAGES * STAGE_WORDS;
-    const uint item = get_local_id(0), lane = item % 32;
+    const uint item = get_local_id(0), row = item % 32 / 4;
+    __local uint *const rows = memory + STAGES * STAGE_WORDS + item / 32 * 128;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint e = 0; e < 4; ++e)
-        exchange[4 * item + e] = x[e];
+        rows[(row + e % 2 * 8) * 8 + e / 2 * 4 + item % 4] = x[e];
     barrier(CLK_LOCAL_MEM_FENCE);
-    uint row[2][8];
-    for (uint r = 0; r < 2; ++r)
-        for (uint l = 0; l < 8; ++l)
-            row[r][l] = exchange[4 * (item / 32 * 32 + lane / 4 * 4 + l % 4) + r + l / 4 * 2];
     if (item < CONSUMERS)
-        multiply_rows(memory, c, row, right, adds);
+        multiply_rows(memory, c, vload8(row, rows), vload8(row + 8, rows), right, adds);
 }
 
 /* All items take each step together: a copy, and the products of an earlier stage. */
