@@ -126,6 +126,12 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def optimized_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the driver optimize a single test's kernels."""
+    monkeypatch.delenv(KERNEL_OPTIONS, raising=False)
+
+
 @pytest.fixture(scope="module")
 def engine_where_quick() -> Iterator[None]:
     """Rewrite graphs with the engine, which takes a third of the time, if tests run only a part of their examples.
