@@ -127,6 +127,18 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Exclude the objects of other tests from garbage collections, which otherwise take a second or more.
+
+    Tests that compile functions promote new objects again as soon as no objects are frozen.
+    """
+    monkeypatch.setattr(collector, "UNASKED", 0)
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
 def optimized_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the driver optimize a single test's kernels."""
     monkeypatch.delenv(KERNEL_OPTIONS, raising=False)

@@ -285,6 +285,7 @@ def test_props_that_leave_something_out_are_differing():
     assert differing == [("verbose",)]
 
 
+@pytest.mark.usefixtures("alone")
 def test_ops_that_nobody_uses_go():
     ref = weakref.ref(Scale(12345))
     gc.collect()

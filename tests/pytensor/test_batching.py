@@ -84,6 +84,7 @@ def test_points_may_be_lists_of_arrays_of_any_strides():
     np.testing.assert_array_equal(evaluate_many(f, list(wide[:, ::2])), 2 * wide[:, ::2])
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_function_compiles_its_batch_once_and_releases_it():
     x = pt.vector("x")
     f = compiled([x], x + 1)

@@ -28,14 +28,6 @@ def test_what_a_context_has(context):
     assert not context.queue.properties
 
 
-@pytest.fixture
-def alone():
-    """Exclude the objects of other tests from garbage collections, which otherwise take many seconds."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.usefixtures("alone")
 def test_a_driver_that_refuses_another_context(monkeypatch):
     def refuse(*args):

@@ -228,6 +228,7 @@ def test_ops_with_unhashable_props():
             hash(one)
 
 
+@pytest.mark.usefixtures("alone")
 def test_no_op_is_kept_alive():
     op = Counting(1)
     gone = weakref.ref(op)

@@ -47,6 +47,7 @@ def test_inheritance_decides_what_an_instance_is():
     assert not isinstance("x", Op) and not isinstance(Op, Op)
 
 
+@pytest.mark.usefixtures("alone")
 def test_virtual_subclasses_are_instances():
     class Declared(MetaObject):
         pass

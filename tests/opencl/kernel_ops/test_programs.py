@@ -407,6 +407,7 @@ def test_a_thread_adds_a_kernel_to_a_unit_that_another_one_builds(monkeypatch):
     assert results == [2452]
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 def test_a_context_takes_its_programs_along():
     context = Context("opencl")

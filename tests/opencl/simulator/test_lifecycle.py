@@ -57,6 +57,7 @@ def test_reset_takes_inputs_with_updates_along():
     assert f().tolist() == [10]
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 def test_a_closed_simulator_holds_no_memory():
     _, sim, _ = counter()

@@ -28,6 +28,7 @@ class WithoutCode(Op):
         outputs[0][0] = inputs[0] + self.number
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_op_without_c_code_keeps_no_function_alive(number):
     x = tt.dvector("x")

@@ -82,6 +82,7 @@ def test_copies_compute_too():
     assert computed(op.make_new_inplace(None, "squares"), 3.0) == [10.0]
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("with_engine", [False, True])
 def test_after_a_product_that_would_overwrite_its_own_matrix(with_engine):
     x, w = tt.dmatrix("x"), theano.shared(np.eye(3), "w")

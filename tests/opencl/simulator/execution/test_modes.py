@@ -334,6 +334,7 @@ def test_modes_are_derived_and_travel(there):
         np.testing.assert_allclose(f(), np.exp(w.get_value()), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 def test_copies_on_the_device_go_with_their_functions(there):
     w = shared()

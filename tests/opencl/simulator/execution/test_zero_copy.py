@@ -42,6 +42,7 @@ def test_what_is_small_is_copied(moved):
     assert moved.take() == (400, 400)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 def test_arguments_may_be_changed_and_are_not_held():
     class Own(np.ndarray):
@@ -73,6 +74,7 @@ def test_results_are_the_callers():
         np.testing.assert_array_equal(result, f(numbers(seed)))
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 def test_results_are_not_held():
     _, sim = doubled()
@@ -308,6 +310,7 @@ def test_the_device_is_waited_for_before_memory_is_let_go(monkeypatch):
     assert order == ["wait", "let go"]
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
 def test_a_call_that_is_stopped_lets_go(kind):

@@ -74,6 +74,7 @@ def test_a_job_whose_thunk_is_being_made_is_not_dropped():
     assert queue._take() == [job]
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_job_that_nothing_needs_is_dropped_and_not_waited_for():
     queue = Background(built)
     job = queue.extension("one", [], {})
@@ -89,6 +90,7 @@ def test_a_job_that_nothing_needs_is_dropped_and_not_waited_for():
     assert queue._take() == [again]
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_job_has_a_claim_for_each_thunk():
     queue = Background(built)
     job = queue.extension("one", [], {})

@@ -257,6 +257,7 @@ def test_a_compiler_that_fails_warns_once_and_python_goes_on(gate, times):
         np.testing.assert_array_equal(f(VECTOR), 2 * VECTOR)
 
 
+@pytest.mark.usefixtures("alone")
 def test_compilers_of_a_dropped_function_are_killed(gate, times):
     x = tt.dvector()
     f = compiled([x], times(2)(x))
