@@ -10,13 +10,15 @@ from optdb.codegen.pooling import LargestGradient, MeanGradient, PickAtLargest, 
 from tests.codegen.layouts import compute, context, device_array
 from tests.codegen.pooled import CASES, MODES, numbers, pooled, sample, windows
 
-pytestmark = pytest.mark.optimized
+#: Arrays of kernels are declared `restrict`, so optimized kernels are tested, in float32.
+OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
 
 
 def of_case(operation, case, x, mode="max"):
     return operation(context(), ArraySpec.of(x), len(CASES[case][1]), mode, CASES[case][5])
 
 
+@OPTIMIZED
 @pytest.mark.pairwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES)
@@ -41,6 +43,7 @@ def test_dtypes(dtype, mode):
     np.testing.assert_allclose(z, pooled("2d padded", a, mode), rtol=1e-3 if dtype == "float16" else 1e-15)
 
 
+@OPTIMIZED
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_the_largest(case, each_device_kind):
     counts, parts = windows(case)
@@ -67,6 +70,7 @@ def test_gradients_of_the_largest(case, each_device_kind):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=operation.__name__)
 
 
+@OPTIMIZED
 @pytest.mark.pairwise
 @pytest.mark.parametrize("mode", MODES[1:])
 @pytest.mark.parametrize("case", [case for case in CASES if len(CASES[case][1]) == 2])
