@@ -81,6 +81,11 @@ def test_products(arithmetic, m, n, k):
     np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y)[0], a @ b)
 
 
+# Whole tiles are stored in the same way in each of these orders, except that TF32 stores some results transposed.
+@pytest.mark.thorough_cases(
+    *(f"64-right{right}-left1-{arithmetic}" for right in (0, 1) for arithmetic in ARITHMETICS),
+    "64-right1-left0-float16",
+)
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("left", [IN_ROWS, IN_COLUMNS])
 @pytest.mark.parametrize("right", [IN_ROWS, IN_COLUMNS])
@@ -94,6 +99,8 @@ def test_each_order_of_the_matrices(arithmetic, left, right, length):
     assert any("packed" in name for name in names) == is_packed
 
 
+# Partial sums are stored in float32 in each arithmetic.
+@pytest.mark.thorough_cases("50-tf32", "64-float16")
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("n", [64, 50])
 def test_sums_in_parts(arithmetic, n):
