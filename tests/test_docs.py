@@ -41,7 +41,7 @@ def _id(page: Path) -> str:
 QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 
 #: Pages whose kernels compute for so long that the driver optimizes them.
-OPTIMIZED = ("README.md", "4-train-on-several-devices.md")
+OPTIMIZED = ("README.md", "pymc.md", "4-train-on-several-devices.md")
 
 #: Pages whose code needs a library that other tests lack: `make test-pytensor` runs these.
 NEEDED = {"pytensor.md": "pymc", "start/pymc.md": "pymc"}
