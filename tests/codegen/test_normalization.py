@@ -18,10 +18,13 @@ from optdb.codegen.normalization.operations import (
 )
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array
+from tests.effort import is_quick
 
 #: Optimized kernels take twice as long to build. They are tested where the accuracy of sums is checked, and for
 #: each way to divide a channel, because their arrays are declared `restrict`.
 OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
+# Runs of all examples optimize the other kernels, too.
+pytestmark = [] if is_quick() else [pytest.mark.optimized]
 
 #: Shapes and the normalized axes.
 CASES = {

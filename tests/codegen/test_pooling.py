@@ -9,9 +9,12 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.pooling import LargestGradient, MeanGradient, PickAtLargest, PoolWindows, SumWhereLargest
 from tests.codegen.layouts import compute, context, device_array
 from tests.codegen.pooled import CASES, MODES, numbers, pooled, sample, windows
+from tests.effort import is_quick
 
 #: Arrays of kernels are declared `restrict`, so optimized kernels are tested, in float32.
 OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
+# Runs of all examples optimize the other kernels, too.
+pytestmark = [] if is_quick() else [pytest.mark.optimized]
 
 
 def of_case(operation, case, x, mode="max"):
