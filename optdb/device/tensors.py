@@ -168,6 +168,12 @@ class Stripe:
         end = self.start + self.step * (self.length - 1)
         return min(self.start, end), max(self.start, end)
 
+    @property
+    def slice(self) -> slice:
+        """The same indices in ascending order."""
+        low, high = self.bounds
+        return slice(low, high + 1, abs(self.step))
+
 
 @dataclass(frozen=True)
 class ReplacedSlices:

@@ -107,6 +107,12 @@ class LoopIndex:
 Source = Load | RowProduct | LoopIndex
 
 
+def _buffers_of(source: Source) -> set[Buffer]:
+    if isinstance(source, Load):
+        return {source.buffer}
+    return {source.matrix, source.vector} if isinstance(source, RowProduct) else set()
+
+
 #: Maximum number of steps in a body; compile time grows faster than the number of steps.
 MOST_STEPS = 1500
 
@@ -129,16 +135,46 @@ class LoopBody:
         #: The buffers that are read at computed indices.
         self.tables: list[Buffer] = []
         self._slots: dict[Any, LoweredValue] = {}
+        self.most_steps = MOST_STEPS
+        #: The buffers that each of the first steps depends on.
+        self._needs: list[set[Buffer]] = []
 
     @property
     def buffers_read(self) -> set[Buffer]:
-        found = set(self.tables)
-        for source in self.sources:
-            if isinstance(source, Load):
-                found.add(source.buffer)
-            elif isinstance(source, RowProduct):
-                found |= {source.matrix, source.vector}
-        return found
+        return {*self.tables, *(buffer for source in self.sources for buffer in _buffers_of(source))}
+
+    def buffers_of(self, operand: Operand) -> set[Buffer]:
+        """Return the buffers that a value is loaded from; none for other steps."""
+        if isinstance(operand, Number):
+            return set()
+        if not operand.is_step:
+            return _buffers_of(self.sources[operand.number])
+        scalar = self.steps[operand.number][0]
+        return {self.table_of(scalar)} if scalar.name == "Element" else set()
+
+    def buffers_needed(self, operands: Iterable[Operand]) -> set[Buffer]:
+        """Return all buffers that values depend on."""
+        while len(self._needs) < len(self.steps):
+            number = len(self._needs)
+            own = self.buffers_of(LoweredValue(number, is_step=True))
+            self._needs.append(own.union(*map(self._needs_of, self.steps[number][1])))
+        return set().union(*map(self._needs_of, operands))
+
+    def _needs_of(self, operand: Operand) -> set[Buffer]:
+        if isinstance(operand, LoweredValue) and operand.is_step:
+            return self._needs[operand.number]
+        return self.buffers_of(operand)
+
+    def element_of(self, buffer: Buffer, offset: Any) -> Scalar:
+        """Return the scalar that reads a buffer at a computed index plus an offset."""
+        if buffer not in self.tables:
+            self.tables.append(buffer)
+        table = f"table{self.tables.index(buffer)}"
+        return Scalar("Element", buffer.dtype, (("array", table), ("offset", offset)))
+
+    def table_of(self, scalar: Scalar) -> Buffer:
+        """Return the buffer that a scalar of `element_of` reads."""
+        return self.tables[int(str(scalar["array"]).removeprefix("table"))]
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
         """Append a step unless an identical one exists; return the step's result."""
@@ -150,7 +186,7 @@ class LoopBody:
                 if found is not None:
                     return found
         if step not in self._slots:
-            if len(self.steps) >= MOST_STEPS:
+            if len(self.steps) >= self.most_steps:
                 raise TooLarge
             self._slots[step] = LoweredValue(len(self.steps), is_step=True)
             self.steps.append(step)

@@ -5,7 +5,8 @@ Each work item or group accumulates into its own part, so that no item waits for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +80,19 @@ def results_of(target: Target) -> list[Result]:
     if isinstance(target, ScatterStore | Scatter):
         return [target.result, target.index]
     return [target.result]
+
+
+def buffer_of(target: Target) -> Buffer:
+    """Return the buffer that a target writes."""
+    return target.buffer if isinstance(target, ElementStore | ScatterStore) else target.parts
+
+
+def moved(target: Target, value: Callable[[Result], Result]) -> Target:
+    """Return a target for another body, given its values for the target's results."""
+    result = value(target.result)
+    if isinstance(target, ScatterStore | Scatter):
+        return replace(target, result=result, index=value(target.index))
+    return replace(target, result=result)
 
 
 def atomic_addition(dtype: str) -> str:

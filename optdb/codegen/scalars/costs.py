@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optdb.codegen.scalars.program import ScalarProgram
 
-_CHEAP = frozenset(
+CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "Sgn", "EQ", "NEQ", "LT", "LE", "GT", "GE"),
         *("AND", "OR", "XOR", "Invert", "InRange", "IsNan", "IsInf"),
@@ -19,4 +19,4 @@ QUICK = DIVISIONS | {"Sqrt"}
 
 def is_cheap(program: ScalarProgram, besides: frozenset[str] = frozenset()) -> bool:
     """Return whether all operations of a program are cheap or in `besides`."""
-    return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in program.steps)
+    return all(scalar.name in CHEAP or scalar.name in besides for scalar, _ in program.steps)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from optdb.codegen.loops.body import Buffer, Index, LoweredValue, TooLarge
+from optdb.codegen.loops.body import MOST_STEPS, Buffer, Index, LoweredValue, TooLarge
 from optdb.codegen.loops.kernel import grid_of
-from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target
+from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target, results_of
 from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Iterated
 from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, unrolls
-from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step, ordered_steps
+from optdb.device.schedule.ordering import ordered_steps
+from optdb.device.schedule.points import PointLoops
+from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step
 from optdb.device.tensors import (
     Computed,
     Coordinate,
@@ -79,13 +82,25 @@ class ElementwiseSchedule:
             node.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
-        return Lowering(self.stored, domain, self._takes_rows)
+        """Return an empty body; the number of steps is not limited for one point, because kernels share the body."""
+        lowering = Lowering(self.stored, domain, self._takes_rows)
+        if not domain:
+            lowering.most_steps = sys.maxsize
+        return lowering
 
     def steps(self) -> list[Step]:
-        self._lower_waiting()
-        steps = ordered_steps(self._nodes, self.lowering, self._profile)
+        while True:
+            self._lower_waiting()
+            points = PointLoops(self.lowering(()), self._profile)
+            steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
+            if not points.body.missing:
+                break
+            # Which folds are unrolled within others depends on the order of the loops.
+            for tensor in list(points.body.missing):
+                self._need(tensor)
         self._nodes = []
-        return steps
+        kernels = points.kernels()
+        return [kernels[step] if isinstance(step, int) else step for step in steps]
 
     def _need(self, tensor: Tensor) -> None:
         """Store a tensor that a kernel needs but cannot compute, or store partial results that the kernel can fold."""
@@ -128,13 +143,25 @@ class ElementwiseSchedule:
         return [*before, *nodes]
 
     def _replace_in(self, tensor: Replaced, region: Stored) -> list[ScheduleNode]:
-        before = self._store_into(tensor.x, region)
-        steps = list(zip(tensor.stripes, region.strides, strict=True))
-        offset = region.offset + sum(stripe.start * step for stripe, step in steps)
-        strides = [stripe.step * step for stripe, step in steps]
-        shape = [stripe.length for stripe in tensor.stripes]
-        nodes = self._store_into(broadcast(tensor.part, shape), region.part(shape, offset, strides))
-        return self._ordered_after(before, nodes)
+        pieces, x = [tensor], resolve(tensor.x, self.stored)
+        while isinstance(x, Replaced):
+            pieces.append(x)
+            x = resolve(x.x, self.stored)
+        base = self._store_into(x, region)
+        nodes, is_replaced = list(base), np.zeros(tensor.shape, bool)
+        for piece in reversed(pieces):
+            steps = list(zip(piece.stripes, region.strides, strict=True))
+            offset = region.offset + sum(stripe.start * step for stripe, step in steps)
+            strides = [stripe.step * step for stripe, step in steps]
+            shape = [stripe.length for stripe in piece.stripes]
+            added = self._store_into(broadcast(piece.part, shape), region.part(shape, offset, strides))
+            own = is_replaced[tuple([stripe.slice for stripe in piece.stripes])]
+            # Pieces that do not overlap need not wait for each other, so that one kernel can store all of them.
+            for node in added:
+                node.after += nodes if own.any() else base
+            own[...] = True
+            nodes += added
+        return nodes
 
     def _join_into(self, tensor: Joined, region: Stored) -> list[ScheduleNode]:
         nodes, offset = [], region.offset
@@ -144,7 +171,7 @@ class ElementwiseSchedule:
         return nodes
 
     def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
-        if tensor.size <= FEW and self._is_small(tensor):
+        if tensor.size == 1 or (tensor.size <= FEW and self._is_small(tensor)):
             looped: list[int] = []
         else:
             looped = list(range(tensor.ndim))
@@ -185,12 +212,13 @@ class ElementwiseSchedule:
     def _is_small(self, tensor: Tensor) -> bool:
         """Return whether one kernel without loops can compute all elements of a tensor."""
         lowering = self.lowering(())
+        lowering.most_steps = MOST_SCALARS
         try:
             for at in positions(tensor.shape, ()):
                 lowering.compute(tensor, at)
         except TooLarge:
             return False
-        return len(lowering.steps) <= MOST_SCALARS
+        return True
 
     def _unrolls_folds(self, tensor: Tensor) -> bool:
         """Return whether a kernel for a tensor would unroll folds that other elements in the same row could share."""
@@ -219,42 +247,56 @@ class ElementwiseSchedule:
 
         return self._add_loop([x.shape[axis] for axis in looped], targets, region.buffer, is_sequential=True)
 
-    def _lower(self, node: FusibleLoop) -> None:
-        """Add the nodes that store all tensors needed by a node."""
-        while True:
-            lowering = self.lowering(node.domain)
-            try:
-                node.targets(lowering)
-                needed = list(lowering.missing)
-            except TooLarge:
-                needed = [*lowering.missing, *lowering.divided(node.root)]
-                if not needed:
-                    raise
-            if not needed:
-                return
+    def _lower(self, nodes: Sequence[FusibleLoop]) -> None:
+        """Add the nodes that store all tensors needed by a node, or by nodes of one point."""
+        while needed := self._needed(nodes):
             for tensor in needed:
                 self._need(tensor)
+
+    def _needed(self, nodes: Sequence[FusibleLoop]) -> list[Tensor]:
+        domain, roots = nodes[0].domain, {node.root for node in nodes}
+        lowering = self.lowering(domain)
+        try:
+            for node in nodes:
+                node.targets(lowering)
+        except TooLarge:
+            needed = [*lowering.missing, *(lowering.scalars() or lowering.divided(nodes[0].root))]
+            if not needed:
+                raise
+            return needed
+        needed = list(lowering.missing)
+        if not needed and not domain and len(lowering.steps) > MOST_STEPS:
+            return lowering.repeated(roots)
+        if not needed and domain and len(lowering.steps) > MOST_SCALARS:
+            return lowering.scalars()
+        return needed
 
     def _lower_waiting(self) -> None:
         """Lower nodes until everything that they need is stored, and record the buffers that they read."""
         while self._waiting:
             while self._waiting:
-                self._lower(self._waiting.pop())
+                nodes = [self._waiting.pop()]
+                if not nodes[0].domain:
+                    nodes += [node for node in self._waiting if not node.domain]
+                    self._waiting = [node for node in self._waiting if node.domain]
+                self._lower(nodes)
             # Lowering a node may replace a tensor that another node reads, and the replacement may need a larger
             # program.
+            points = self.lowering(())
             self._waiting = [
-                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
+                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node, points)
             ]
 
-    def _note_reads(self, node: FusibleLoop) -> bool:
+    def _note_reads(self, node: FusibleLoop, points: Lowering) -> bool:
         """Record the buffers that a node reads; return False if the node is too large."""
-        lowering = self.lowering(node.domain)
+        lowering = self.lowering(node.domain) if node.domain else points
         try:
             targets = node.targets(lowering)
         except TooLarge:
             return False
         matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
-        node.reads = {*lowering.buffers_read, *matrices}
+        needed = lowering.buffers_needed([x for target in targets for x in results_of(target)])
+        node.reads = {*needed, *matrices}
         return True
 
 

@@ -6,7 +6,8 @@ Views become indices, elementwise programs are inlined, and folds over few eleme
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Container, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ UNROLLED = SHORT
 UNROLLED_PARTS = 64
 #: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
+#: Minimum number of elements of a tensor that a loop computes instead of a large kernel for one point.
+_LEAST_REPEATED = 5
 #: A generator that requests elements of tensors at given indices, and finally returns one element.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
@@ -59,15 +62,23 @@ class Lowering(LoopBody):
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
         self._total = math.prod(self.domain)
+        #: The scalars that are computed for elements of larger tensors.
+        self._scalars: dict[Tensor, None] = {}
 
     def compute(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
         """Compute an element of a tensor, even if the tensor is stored."""
         replacement = self._stored.pop(tensor, None)
+        key = tensor, tuple(coordinates)
+        loaded = self._memo.pop(key, None)
         try:
             return self.evaluate(tensor, coordinates)
         finally:
             if replacement is not None:
                 self._stored[tensor] = replacement
+                # Others load the element, and thus wait for it to be stored.
+                self._memo.pop(key, None)
+            if loaded is not None:
+                self._memo[key] = loaded
 
     def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
         # A trampoline, because graphs are deeper than Python's stack.
@@ -76,6 +87,8 @@ class Lowering(LoopBody):
         while True:
             result = self._memo.get(request)
             if result is None:
+                if request[0].size == 1 and stack and stack[-1][0][0].size > 1:
+                    self._note_scalar(request[0])
                 started = self._start(*request)
                 if isinstance(started, Generator):
                     stack.append((request, started))
@@ -101,6 +114,17 @@ class Lowering(LoopBody):
             return found
         computed = [tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root]
         return [*computed[len(computed) // 2 :][:1]]
+
+    def repeated(self, roots: Container[Tensor | None]) -> list[Tensor]:
+        """Return tensors, other than roots, many elements of which the body computes one by one."""
+        counts = Counter(tensor for tensor, _ in self._memo if isinstance(tensor, Mapped))
+        found = [x for x, n in counts.items() if n >= _LEAST_REPEATED and resolve(x, self._stored) is x]
+        inner = {x for tensor in found for x in tensor.inputs}
+        return [x for x in found if x not in inner and x not in roots]
+
+    def scalars(self) -> list[Tensor]:
+        """Return the scalars that elements of larger tensors depend on."""
+        return list(self._scalars)
 
     def _start(self, tensor: Tensor, coordinates: tuple[Index, ...]) -> Operand | _Evaluation:
         tensor = resolve(tensor, self._stored)
@@ -130,6 +154,10 @@ class Lowering(LoopBody):
                 return self._row_product(tensor)
         return self._miss(tensor)
 
+    def _note_scalar(self, tensor: Tensor) -> None:
+        if isinstance(tensor, Mapped) and resolve(tensor, self._stored) is tensor:
+            self._scalars[tensor] = None
+
     def _miss(self, tensor: Tensor) -> Operand:
         """Request that a tensor be stored, and return a dummy element."""
         self.missing[tensor] = None
@@ -139,11 +167,8 @@ class Lowering(LoopBody):
         index = stored.at(coordinates)
         if index.is_affine:
             return self.source(Load(stored.buffer, index), stored.dtype)
-        if stored.buffer not in self.tables:
-            self.tables.append(stored.buffer)
-        table = f"table{self.tables.index(stored.buffer)}"
         # The constant term is kept separate, so that neighbouring elements share one computed index.
-        scalar = Scalar("Element", stored.dtype, (("array", table), ("offset", index.const)))
+        scalar = self.element_of(stored.buffer, index.const)
         return self.apply(scalar, [self.index_value(Index(0, index.terms))])
 
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
