@@ -8,7 +8,7 @@ from optdb.cli import kernels
 from optdb.cli.tune import _tune_tensor_cores, report
 from optdb.codegen.gemm import blocks, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.problem import CLASSES
-from optdb.codegen.gemm.tensor_kernels import TensorBlock
+from optdb.codegen.gemm.tensor_cores import TensorBlock
 from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from optdb.codegen.convolve import packing, plan, tile_kernels, tiles
 from optdb.codegen.convolve.geometry import axes_of
+from optdb.codegen.convolve.packing import ConvolutionCall, FilterGroups
 from optdb.codegen.convolve.tile_kernels import Tile
-from optdb.codegen.convolve.tiles import FilterGroups
 from optdb.codegen.gemm import families
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
@@ -78,17 +78,17 @@ def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, 
         (rows * channels * taps, channels * taps, taps),
         (rows * channels * taps, taps, channels * taps),
     )
-    shape = FilterGroups(groups, rows, channels, of_rows)
+    call, shape = ConvolutionCall(kernels, context()), FilterGroups(filters, groups, rows, channels, of_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "_chosen", lambda kernels, *_: (kernels, tile))
+        patch.setattr(tiles, "chosen", lambda call, *_: (call.kernels, tile))
         patch.setattr(tiles, "own_tiles", lambda *_: [loaded])
         for name in ("parts_of_terms", "parts_of_pixels"):
             patch.setattr(tiles, name, lambda *_: parts)
-        tiles.correlate_by_tiles(kernels, context(), forward, image, filters, shape, results[0])
-        tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1])
+        tiles.correlate_by_tiles(call, forward, image, shape, results[0])
+        tiles.weights_by_tiles(call, forward, groups, image, top, results[1])
         if backward.complete:
-            shape = FilterGroups(groups, channels, rows, of_channels)
-            tiles.correlate_by_tiles(kernels, context(), backward, top, filters, shape, results[2])
+            shape = FilterGroups(filters, groups, channels, rows, of_channels)
+            tiles.correlate_by_tiles(call, backward, top, shape, results[2])
     reference = Reference(x, w, t, parameters)
     pairs = [(results[0], reference.forward()), (results[1], reference.weights()), (results[2], reference.inputs())]
     return [(to_host(got), want) for got, want in (pairs if backward.complete else pairs[:2])]
@@ -256,21 +256,21 @@ def test_all_tiles_of_devices_with_copies(copying):
 
 def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
     wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
-    monkeypatch.setattr(tiles, "tile_kernel", lambda *_: wrong)
-    request = tiles.TileRequest("float32", "highest", 64)
-    choice = families.prepared((tiles.copied_choices, tiles.own_choices), context(), request)
+    monkeypatch.setattr(tile_kernels, "tile_kernel", lambda *_: wrong)
+    request = tile_kernels.TileRequest("float32", "highest", 64)
+    choice = families.prepared((tile_kernels.copied_choices, tile_kernels.own_choices), context(), request)
     assert choice.plan in tile_kernels.own_tiles("CORRELATE", context(), "float32") and choice.kernels is None
     assert "a kernel does not build" in caplog.text
 
 
 def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=8192))
-    assert not tiles.copied_choices(context(), tiles.TileRequest("float32", "highest", 64))
+    assert not tile_kernels.copied_choices(context(), tile_kernels.TileRequest("float32", "highest", 64))
 
 
 def test_files_have_the_kernels_of_their_functions(copying, monkeypatch):
-    monkeypatch.setattr(tiles, "tracing", lambda: "a trace")
-    kernels, tile = tiles._chosen({}, context(), "float32", "highest", 64)
+    monkeypatch.setattr(tile_kernels, "tracing", lambda: "a trace")
+    kernels, tile = tile_kernels.chosen(ConvolutionCall({}, context()), "float32", 64)
     assert tile in tile_kernels.own_tiles("CORRELATE", context(), "float32") and not kernels
 
 

@@ -57,7 +57,7 @@ def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
     planned = plan(problem, block, units)
     arrays = {"a": x, "b": v, "y": z, "z": z}
-    run(planned, compiled(block, problem.along), context, arrays, alpha, beta, "float32")
+    run(planned, compiled(block, problem.along), context, arrays, alpha, beta)
     return to_host(z), planned
 
 

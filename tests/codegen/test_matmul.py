@@ -240,7 +240,7 @@ def test_whole_tiles_of_all_blocks(block, dtype):
         z = empty(context, (2, m, n), dtype)
         problem = Problem(2, m, n, k, *(steps(array, 2) for array in (x, v, z, z)), False)
         arrays = {"a": x, "b": v, "y": z, "z": z}
-        launches.run(gpu.plan(problem, block, 1), kernels, context, arrays, 1.0, 0.0, dtype)
+        launches.run(gpu.plan(problem, block, 1), kernels, context, arrays, 1.0, 0.0)
         close(to_host(z), np.matmul(a, b), k)
 
 

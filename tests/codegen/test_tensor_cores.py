@@ -13,8 +13,7 @@ from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import plan
-from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import TensorBlock, kernel_name, plan, tensor_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
@@ -66,7 +65,7 @@ def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(((0, 1, 2
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
     launches = plan(problem, block, arithmetic, units)
     kernels = compiled(block, arithmetic, problem.along)
-    run(launches, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    run(launches, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta)
     return to_host(z), launches
 
 
@@ -272,7 +271,7 @@ def test_blocks_fit_a_gpu():
 
 def test_other_kernels_do_not_run_them_as_a_part():
     kernel = tensor_kernel(SMALL, "tf32", (True, False), "ptx")
-    assert kernel.name == kernel_name(SMALL, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"
+    assert kernel.name == kernel_name(SMALL.name, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
 

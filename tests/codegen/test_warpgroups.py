@@ -68,9 +68,9 @@ def multiply(
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
     planned = plan(problem, arithmetic, tile, groups, parts, is_aligned)
     names = [launch.kernel for launch in planned.launches]
-    (along,) = (along for along in LAYOUTS if kernel_name(tile, arithmetic, along) in names)
+    (along,) = (along for along in LAYOUTS if kernel_name(tile.name, arithmetic, along) in names)
     kernels = compiled(context, tile, arithmetic, along)
-    run(planned, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    run(planned, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta)
     return to_host(z), names
 
 
@@ -134,16 +134,9 @@ def test_matrices_bound_later_may_be_unaligned(arithmetic):
     )
     problem = Problem(1, 20, 24, 40, (800, 40, 1), (960, 24, 1), (480, 24, 1), (480, 24, 1), False)
     planned = plan(problem, arithmetic, SMALL, 2)
-    (along,) = (along for along in LAYOUTS if kernel_name(SMALL, arithmetic, along) == planned.launches[-1].kernel)
-    run(
-        planned,
-        compiled(context, SMALL, arithmetic, along),
-        context,
-        {"a": x, "b": v, "y": z, "z": z},
-        1.0,
-        0.0,
-        "float32",
-    )
+    (along,) = (along for along in LAYOUTS if kernel_name(SMALL.name, arithmetic, along) == planned.launches[-1].kernel)
+    arrays = {"a": x, "b": v, "y": z, "z": z}
+    run(planned, compiled(context, SMALL, arithmetic, along), context, arrays, 1.0, 0.0)
     moved = np.append(a.ravel()[1:], 0).reshape(a.shape)
     np.testing.assert_array_equal(to_host(z), moved @ b)
 
@@ -423,8 +416,7 @@ def test_times_that_do_not_grow_evenly_are_not_kept(measuring, monkeypatch, once
     times = iter([once, 3.0, 1.05, 1.2])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda *_: next(times))
-    monkeypatch.setattr(tune, "_by_warpgroups", lambda *_: None)
-    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: True)
+    monkeypatch.setattr(tune, "_correct", lambda *_: lambda trial: None)
     monkeypatch.setattr(warpgroups, "DEFAULTS", {"tf32": {SMALL: TileTimes(1.0, 1.0)}})
     assert (SMALL in tune.tune_warpgroups(measuring, "tf32", terms=1024)) == is_kept
 
@@ -470,6 +462,6 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
             if kernel not in kernels:
                 kernels[kernel] = compile_kernels([kernel], context)
         own = {name: each for compiled in kernels.values() for name, each in compiled.items()}
-        run(planned, own, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
+        run(planned, own, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta)
         a, b, y = (value.astype("float32") for value in (a, b, y))
         np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + beta * y).astype(dtype))

@@ -6,10 +6,12 @@ reads element ``o * step + t * dilation - low`` of the image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 BorderMode = str | int | Sequence[int | tuple[int, int]]
+#: A number for each axis.
+PerAxis = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,10 @@ def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int
     ValueError
         If Theano's convolutions do not accept `border_mode`.
     """
-    named: dict[str, Callable[[int], int]] = {
-        "valid": lambda span: 0,
-        "full": lambda span: span - 1,
-        "half": lambda span: span // 2,
-    }
-    if isinstance(border_mode, str) and border_mode in named:
-        border_mode = [named[border_mode](span) for span in reaches]
+    full, half = [span - 1 for span in reaches], [span // 2 for span in reaches]
+    named = {"valid": [0] * len(reaches), "full": full, "half": half}
+    if isinstance(border_mode, str):
+        border_mode = named.get(border_mode, border_mode)
     elif isinstance(border_mode, int):
         border_mode = [border_mode] * len(reaches)
     if isinstance(border_mode, str) or len(border_mode) != len(reaches):
@@ -89,11 +88,7 @@ def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int
 
 
 def axes_of(
-    image: Sequence[int],
-    kernel: Sequence[int],
-    border_mode: BorderMode,
-    steps: Sequence[int],
-    dilations: Sequence[int],
+    image: PerAxis, kernel: PerAxis, border_mode: BorderMode, steps: PerAxis, dilations: PerAxis
 ) -> tuple[Axis, Axis, Axis]:
     """Return the three axes of a convolution, given parameters for two or three axes."""
     spans = [reach(taps, dilation) for taps, dilation in zip(kernel, dilations)]

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 from optdb.codegen.convolve import plan
 from optdb.codegen.convolve.geometry import Axis, BorderMode, axes_of
-from optdb.codegen.convolve.packing import Images, convolution_kernels, tables_of
+from optdb.codegen.convolve.packing import ConvolutionCall, FilterGroups, Images, convolution_kernels, tables_of
 from optdb.codegen.convolve.products import correlate, correlate_kernels, lanes, weights, weights_kernels
-from optdb.codegen.convolve.tiles import FilterGroups
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
@@ -127,6 +126,12 @@ class ConvolutionOperation(Operation):
             )
         return axes
 
+    def _groups(self, kernel: Array) -> tuple[int, int, tuple[int, int, int]]:
+        """Return the numbers of filters and of channels in a group, and the strides of groups, filters and channels."""
+        rows, channels = kernel.shape[0] // self.settings.groups, kernel.shape[1]
+        taps = kernel.size // (kernel.shape[0] * channels)
+        return rows, channels, (rows * channels * taps, channels * taps, taps)
+
     def _unshared(
         self, kernels: Kernels, axes: Sequence[Axis], flip: bool, images: Array, other: Array, out: Array
     ) -> None:
@@ -135,12 +140,12 @@ class ConvolutionOperation(Operation):
         channels = images.shape[1] // groups
         features = other.shape[0] if self.unshared_kernel == "unshared_forward" else other.shape[1]
         [(_, offsets, pixels, *_)] = tables_of(context, planned, channels)
-        reading = Images(context, planned, images, images.shape[0], in_place=False)
+        reading = Images(ConvolutionCall(kernels, context), planned, images, images.shape[0], in_place=False)
         plane = size_of([axis.out for axis in axes])
         depth = channels * size_of([axis.taps for axis in axes])
         steps = [images.shape[1] * planned.layout.channel, channels * planned.layout.channel]
         with scratch(context, work_dtype(out.dtype), reading.memory) as (y,):
-            for _, _, x in reading.batches(kernels, y):
+            for _, _, x in reading.batches(y):
                 numbers = [images.shape[0], features, plane, depth, features // groups, *steps]
                 args = [*numbers, x, offsets, pixels, other, out]
                 launch_chunks(kernels[self.unshared_kernel], context, features * plane, *args, least=1)
@@ -174,10 +179,9 @@ class Convolve(ConvolutionOperation):
             self._unshared(kernels, axes, flip, image, kernel, out)
             return
         products = plan.forward(axes, flip, lanes(image.dtype.name, context))
-        rows, channels = kernel.shape[0] // how.groups, kernel.shape[1]
-        taps = kernel.size // (kernel.shape[0] * channels)
-        filters = FilterGroups(how.groups, rows, channels, (rows * channels * taps, channels * taps, taps))
-        correlate(kernels, context, products, image, kernel, filters, out, self.precision)
+        rows, channels, (by_group, by_row, by_channel) = self._groups(kernel)
+        filters = FilterGroups(kernel, how.groups, rows, channels, (by_group, by_row, by_channel))
+        correlate(ConvolutionCall(kernels, context, self.precision), products, image, filters, out)
 
 
 class FilterGradient(ConvolutionOperation):
@@ -204,7 +208,8 @@ class FilterGradient(ConvolutionOperation):
         if how.unshared:
             self._unshared(kernels, axes, how.flip, image, top, out)
         else:
-            weights(kernels, context, axes, how.flip, how.groups, image, top, out, self.precision)
+            call = ConvolutionCall(kernels, context, self.precision)
+            weights(call, axes, how.flip, how.groups, image, top, out)
 
 
 class ImageGradient(ConvolutionOperation):
@@ -242,7 +247,6 @@ class ImageGradient(ConvolutionOperation):
         products = plan.backward(axes, flip, lanes(top.dtype.name, context))
         make = output_array if products.complete else output_zeros
         out = make(outputs[0], context, shape, top.dtype)
-        rows = kernel.shape[0] // how.groups
-        taps = kernel.size // (kernel.shape[0] * channels)
-        filters = FilterGroups(how.groups, channels, rows, (rows * channels * taps, taps, channels * taps))
-        correlate(kernels, context, products, top, kernel, filters, out, self.precision)
+        rows, channels, (by_group, by_row, by_channel) = self._groups(kernel)
+        filters = FilterGroups(kernel, how.groups, channels, rows, (by_group, by_channel, by_row))
+        correlate(ConvolutionCall(kernels, context, self.precision), products, top, filters, out)

@@ -5,14 +5,17 @@ They read arrays of the op's dtype, and write arrays of the dtype used for compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optdb.codegen.convolve.plan import ConvolutionPlan
-from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.codegen.gemm.problem import Precision
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_chunks, view
+from optdb.codegen.operation import Kernels
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import tables
 from optdb.codegen.source import functions, load_w, typed
@@ -22,14 +25,35 @@ from optdb.runtime.sizes import smallest, starts
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Kernels = Mapping[str, CompiledKernel]
-
 #: Maximum size in bytes of the images packed at a time, unless a single image is larger.
 LARGEST = 64 * 2**20
 #: Maximum number of work groups in the second dimension of a GPU launch; kernels loop over the rest.
 _MOST_GROUPS = 65535
 
 _PACKING = functions("convolve/packing.cl")
+
+
+@dataclass(frozen=True)
+class ConvolutionCall:
+    """The parameters that all launches of one call share."""
+
+    kernels: Kernels
+    context: Context
+    #: Precision of products with shared filters.
+    precision: Precision = "highest"
+
+
+class FilterGroups(NamedTuple):
+    """The filters of a convolution, as one matrix for each group of channels."""
+
+    array: Array
+    groups: int
+    #: Number of result channels in each group.
+    rows: int
+    #: Number of channels in each group that are summed over.
+    channels: int
+    #: Strides of groups, rows and channels, in elements of the filters.
+    strides: tuple[int, int, int]
 
 
 def width_of(context: Context, dtype: str) -> int:
@@ -90,26 +114,28 @@ class Images:
     Images have the shape (images, channels, two or three axes) and any strides.
     """
 
-    def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, at_once: int, in_place: bool) -> None:
-        self._context, self._plan, self._images, self._in_place = context, plan, images, in_place
+    def __init__(
+        self, call: ConvolutionCall, plan: ConvolutionPlan, images: Array, at_once: int, in_place: bool
+    ) -> None:
+        self._call, self._plan, self._images, self._in_place = call, plan, images, in_place
         self.at_once = at_once
         #: Number of scratch elements for packed images.
         self.memory = 1 if in_place else at_once * images.shape[1] * plan.layout.channel
 
-    def batches(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
+    def batches(self, y: Array) -> Iterator[tuple[int, int, Array]]:
         """Yield each batch: its first image's index, its number of images, and its images, perhaps packed into `y`."""
         images, layout = self._images, self._plan.layout
         for first in starts(images.shape[0], self.at_once):
             x = some_of(images, first, smallest(self.at_once, images.shape[0] - first))
             if not self._in_place:
-                (shifts,) = tables(self._context, layout, lambda: [np.concatenate(layout.shifts).astype(np.int64)])
+                (shifts,) = tables(self._call.context, layout, lambda: [np.concatenate(layout.shifts).astype(np.int64)])
                 steps = [step // x.dtype.itemsize for step in x.strides]
                 if x.ndim == 4:
                     steps.insert(2, 0)
                 lines = x.shape[0] * x.shape[1] * layout.channel // layout.extents[2]
                 sizes = [*layout.pieces, *layout.extents, *layout.lengths, *layout.steps]
                 args = [x.shape[1], *sizes, shifts, x, *steps, y]
-                _launch_lines(kernels["pack_images"], self._context, lines, layout.extents[2], args)
+                _launch_lines(self._call, "pack_images", lines, layout.extents[2], args)
             yield first, x.shape[0], x if self._in_place else y
 
 
@@ -118,43 +144,32 @@ def some_of(array: Array, first: int, count: int) -> Array:
     return view(array, (count, *array.shape[1:]), array.strides, first * array.strides[0])
 
 
-def pack_filters(
-    kernels: Kernels,
-    context: Context,
-    taps: Array,
-    x: Array,
-    y: Array,
-    shape: tuple[int, int, int, int],
-    strides: tuple[int, int, int],
-    block: int,
-) -> None:
+def pack_filters(call: ConvolutionCall, taps: Array, filters: FilterGroups, y: Array, block: int) -> None:
     """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
-    `shape` is (groups, rows, channels, taps). `strides` contains the strides of the first three axes, in elements of
-    `x`. The result has the shape (groups, blocks, channels, taps, rows of a block). `taps` contains the index of each
-    tap in a filter's channel.
+    `taps` contains the index of each tap in a filter's channel. The result has the shape (groups, blocks, channels,
+    taps, rows of a block).
     """
-    groups, rows, channels, count = shape
+    x, groups, rows, channels, strides = filters
     blocks = -(-rows // block)
-    args = [block, rows, blocks, channels, count, *strides, taps, x, y]
-    _launch_lines(kernels["pack_filters"], context, groups * blocks * channels, block, args)
+    args = [block, rows, blocks, channels, taps.size, *strides, taps, x, y]
+    _launch_lines(call, "pack_filters", groups * blocks * channels, block, args)
 
 
-def pack_features(
-    kernels: Kernels, context: Context, x: Array, y: Array, shape: tuple[int, int, int, int], padded: int
-) -> None:
+def pack_features(call: ConvolutionCall, x: Array, y: Array, shape: tuple[int, int, int, int], padded: int) -> None:
     """For CPUs, transpose contiguous images so that the channels of a pixel are contiguous.
 
     `shape` is (images, groups, channels of a group, pixels); the result has the shape (images, pixels, groups,
     `padded`).
     """
     images, groups, features, pixels = shape
-    lines = images * -(-pixels // width_of(context, x.dtype.name))
-    launch_chunks(kernels["pack_features"], context, lines, pixels, groups, features, padded, x, y, least=1)
+    lines = images * -(-pixels // width_of(call.context, x.dtype.name))
+    args = [pixels, groups, features, padded, x, y]
+    launch_chunks(call.kernels["pack_features"], call.context, lines, *args, least=1)
 
 
-def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: int, args: Sequence[Any]) -> None:
-    if context.profile.runs_items_serially:
-        launch_chunks(kernel, context, lines, *args, least=1)
+def _launch_lines(call: ConvolutionCall, name: str, lines: int, length: int, args: Sequence[Any]) -> None:
+    if call.context.profile.runs_items_serially:
+        launch_chunks(call.kernels[name], call.context, lines, *args, least=1)
     else:
-        kernel.scall((length, smallest(lines, _MOST_GROUPS)), lines, 1, *args)
+        call.kernels[name].scall((length, smallest(lines, _MOST_GROUPS)), lines, 1, *args)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
+from optdb.codegen.convolve.geometry import Axis, PerAxis, Phase, phases_of
 from optdb.numpy_types import HostArray
 
 #: Maximum number of cached plans.
@@ -52,7 +52,7 @@ class ChannelLayout:
         """The number of elements in a packed channel."""
         return math.prod([*self.extents, *self.pieces])
 
-    def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
+    def index(self, at: PerAxis, piece: PerAxis) -> int:
         """Return the index of an element of a piece; coordinates may be negative."""
         flat = 0
         for coordinate, count in zip((*piece, *at), (*self.pieces, *self.extents)):
@@ -115,18 +115,14 @@ class TapProduct:
 
 
 def _reading(
-    taps: HostArray,
-    shifts: Sequence[Sequence[int]],
-    bases: Sequence[HostArray],
-    lengths: Sequence[int],
-    targets: HostArray,
+    taps: HostArray, shifts: Sequence[PerAxis], bases: Sequence[HostArray], lengths: PerAxis, targets: HostArray
 ) -> TapProduct:
     """Return a product that uses single-lane vectors and reads unpadded channels with the given `lengths`.
 
     For each axis, `bases` holds the position of each output, and `shifts` the shift of each tap.
     """
     offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
-    starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)
+    starts, inside = np.zeros((), np.int64), np.zeros([len(base) for base in bases], np.uint32)
     for base, length in zip(bases, lengths):
         starts = starts[..., None] * length + base
     for i, moves in enumerate(itertools.product(*shifts)):
@@ -151,21 +147,20 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         shifts=tuple(tuple(rest - axis.low for rest in axis_rests) for axis_rests, axis in zip(rests, axes)),
         extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
     )
-    places = []
-    for each in itertools.product(*[range(axis.taps) for axis in axes]):
-        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(each, axes)]
-        pieces = [axis_rests.index(rest) for axis_rests, (_, rest) in zip(rests, pairs)]
-        places.append(layout.index([shift for shift, _ in pairs], pieces))
+    by_axis = []
+    for axis, own in zip(axes, rests):
+        shifts = [divmod(tap * axis.dilation, axis.step) for tap in range(axis.taps)]
+        by_axis.append([(tap, shift, own.index(rest)) for tap, (shift, rest) in enumerate(shifts)])
+    taps, offsets = _taps_of(by_axis, axes, layout)
     # Reversing a filter along all its axes reverses the order of its taps.
-    offsets = np.array(places[::-1] if flip else places, np.int64)
+    offsets = offsets[::-1] if flip else offsets
     starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
-    taps = np.arange(len(offsets))
     readings = None
     if width == 1 and len(taps) <= _BITS:
-        shifts = [[tap * axis.dilation for tap in range(axis.taps)] for axis in axes]
+        moves = [[tap * axis.dilation for tap in range(axis.taps)] for axis in axes]
         bases = [np.arange(axis.out) * axis.step - axis.low for axis in axes]
         order = taps[::-1] if flip else taps
-        readings = (_reading(order, shifts, bases, layout.lengths, np.arange(math.prod(out)).reshape(out)),)
+        readings = (_reading(order, moves, bases, layout.lengths, targets),)
     return ConvolutionPlan(layout, (TapProduct(taps, offsets, starts, targets),), readings=readings)
 
 
@@ -185,7 +180,8 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     )
     products, readings = [], []
     for phases in itertools.product(*by_axis):
-        taps, offsets = _taps_of(phases, axes, layout, flip)
+        taps, offsets = _taps_of([[(tap, -back, 0) for tap, back in phase.taps] for phase in phases], axes, layout)
+        taps = math.prod(axis.taps for axis in axes) - 1 - taps if flip else taps
         starts, targets = cover(
             layout.extents,
             tuple(phase.origin - low for phase, (low, _) in zip(phases, bounds)),
@@ -195,11 +191,11 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
             tuple(axis.step for axis in axes),
             width,
         )
-        products.append(TapProduct(np.array(taps), np.array(offsets, np.int64), starts, targets))
+        products.append(TapProduct(taps, offsets, starts, targets))
         if width == 1 and len(taps) <= _BITS:
             shifts = [[-back for _, back in phase.taps] for phase in phases]
             bases = [phase.origin + np.arange(phase.count) for phase in phases]
-            readings.append(_reading(np.array(taps), shifts, bases, layout.lengths, _targets(phases, axes)))
+            readings.append(_reading(taps, shifts, bases, layout.lengths, targets))
     written = sum(int((product.targets >= 0).sum()) for product in products)
     complete = written == math.prod(axis.length for axis in axes)
     in_place = tuple(readings) if len(readings) == len(products) else None
@@ -207,26 +203,20 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 
 def _taps_of(
-    phases: Sequence[Phase], axes: Sequence[Axis], layout: ChannelLayout, flip: bool
-) -> tuple[list[int], list[int]]:
-    """Return the taps of a combination of phases, one phase per axis, and the offset of each tap."""
-    count = math.prod(axis.taps for axis in axes)
+    by_axis: Iterable[Iterable[tuple[int, int, int]]], axes: Sequence[Axis], layout: ChannelLayout
+) -> tuple[HostArray, HostArray]:
+    """Return the indices of taps in the filter's memory order, and their offsets in a channel.
+
+    `by_axis` contains, for each axis, the taps, each with its shift in a piece and the index of the piece.
+    """
     taps, offsets = [], []
-    for pairs in itertools.product(*[phase.taps for phase in phases]):
+    for combination in itertools.product(*by_axis):
         flat = 0
-        for (tap, _), axis in zip(pairs, axes):
+        for (tap, _, _), axis in zip(combination, axes):
             flat = flat * axis.taps + tap
-        taps.append(count - 1 - flat if flip else flat)
-        offsets.append(layout.index([-back for _, back in pairs]))
-    return taps, offsets
-
-
-def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
-    """Return the flat image indexes of the elements in a combination of phases, one phase per axis."""
-    targets = np.zeros((), np.int64)
-    for phase, axis in zip(phases, axes):
-        targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step
-    return targets
+        taps.append(flat)
+        offsets.append(layout.index([shift for _, shift, _ in combination], [piece for *_, piece in combination]))
+    return np.array(taps), np.array(offsets, np.int64)
 
 
 def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:
@@ -237,13 +227,7 @@ def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:
 
 
 def cover(
-    extents: Sequence[int],
-    origin: Sequence[int],
-    counts: Sequence[int],
-    out: Sequence[int],
-    first: Sequence[int],
-    steps: Sequence[int],
-    width: int,
+    extents: PerAxis, origin: PerAxis, counts: PerAxis, out: PerAxis, first: PerAxis, steps: PerAxis, width: int
 ) -> tuple[HostArray, HostArray]:
     """Cover a block of elements with vectors; return each vector's start, and each lane's output index or -1.
 

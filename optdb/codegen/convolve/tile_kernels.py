@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from optdb.codegen.convolve.packing import ConvolutionCall
+from optdb.codegen.gemm.families import Choice, prepared
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.gemm.problem import GroupTile, Precision
-from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, MEMORY_WORDS, ROUNDING, multiply_add_function
+from optdb.codegen.gemm.tensor_cores import EXCHANGED_WORDS, MEMORY_WORDS, ROUNDING, multiply_add_function
 from optdb.codegen.kernels import Kernel
+from optdb.codegen.operation import Kernels
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, work_dtype
 from optdb.runtime.context_options import Instructions
+from optdb.runtime.dispatch import tracing
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -162,13 +167,11 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
     if not tile.tensor and across % 8 == 0 and tile.rows // tile.item_rows % 4 == 0:
         # The items of a warp compute a rectangle, so that they read fewer distinct numbers.
         tx, ty = f"item / 32 % {across // 8} * 8 + item % 8", f"item / 32 / {across // 8} * 4 + item % 32 / 8"
-    exchanges, how = tile.tensor and instructions == "emulated", "COPIED" if tile.stages else "LOADED"
-    multiply, layout = ("MULTIPLY_TF32", "warps") if tile.tensor else ("MULTIPLY", "items")
-    text = filled(code[kind], LOOP=body(code[f"{kind}_{how}"]))
-    text = filled(filled(text, TILE_LOOP=body(code["LOADED"])), MULTIPLY=body(code[multiply]))
+    exchanges = tile.tensor and instructions == "emulated"
+    text = filled(filled(code[kind], TILE_LOOP=body(code["LOADED"])), MULTIPLY=body(code["MULTIPLY"]))
     copies = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
-    called += body(code[layout]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)
+    called += body(code["positions"]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)
     words: dict[str, Any] = {
         **{kind: name, "VEC": vector, "WIDE": near, "TX": tx, "TY": ty, "SAME": int(work == np.dtype(dtype).name)},
         **{"READ_VECTOR": f"vstore{wide}", "STORED": f"{C_TYPES[work]}{near}"},
@@ -178,6 +181,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         **tile.words(),
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
         **{"PADDING": tile.padding, "TENSOR_PADDING": tile.padding * tile.tensor},
+        **{"IS_TENSOR": int(tile.tensor), "IS_COPIED": int(tile.stages > 0)},
         **{"SIDES": tile.stages or 2, "PENDING": tile.stages - 2},
         "W_VECS": tile.rows * tile.depth // wide,
         "W_LOADS": -(-tile.rows * tile.depth // wide // tile.items),
@@ -192,3 +196,43 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         **{function: f"{function}_{name}" for function in ("multiply_add", *_COPIES)},
     }
     return product_kernel(called + text, dtype, **words)
+
+
+class TileRequest(NamedTuple):
+    """The parameters that determine the choice of a tile for results or for gradients with respect to images."""
+
+    dtype: str
+    precision: Precision
+    #: Number of filters in a group.
+    rows: int
+
+
+def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
+    """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
+    dtype, profile = request.dtype, context.profile
+    is_copied = dtype == "float32" and profile.has_tensor_cores
+    if not is_copied or by_tensor_cores(context, dtype, request.precision):
+        return []
+
+    def kernels(tile: Tile) -> list[Kernel]:
+        return [tile_kernel("CORRELATE", dtype, tile, context.options.instructions)]
+
+    return [
+        Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows), partial(kernels, tile))
+        for tile in COPIED_TILES
+        if tile.items <= profile.max_local_size and tile.local_bytes("float32") <= profile.local_memory_bytes
+    ]
+
+
+def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
+    """Return the tiles whose kernels were compiled with the function."""
+    tiles = own_tiles("CORRELATE", context, request.dtype, request.precision)
+    return [Choice(tile.name, tile, cost(tile, request.rows)) for tile in tiles]
+
+
+def chosen(call: ConvolutionCall, dtype: str, rows: int) -> tuple[Kernels, Tile]:
+    """Return the tile for results or for gradients with respect to images, and the kernels of the call and the tile."""
+    # An exported file contains only the kernels of its functions.
+    families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
+    choice = prepared(families, call.context, TileRequest(dtype, call.precision, rows))
+    return {**call.kernels, **(choice.kernels or {})}, choice.plan

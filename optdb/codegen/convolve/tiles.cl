@@ -1,24 +1,22 @@
 /* Kernels for GPUs that multiply matrices whose elements are read directly from images, see tile_kernels.py. */
 
 /* Macros for the positions of an item's sums in a tile, and of vectors of a tile in local memory. An item's contiguous
-   rows and columns are one vector load long. */
-void items()
+   rows and columns are one vector load long, except in fragments, of 16 rows and 8 columns, that 32 items share. */
+void positions()
 {
-#define ROW(r) (i0 + (r) / WIDE * (WIDE * (ROWS / ITEM_ROWS)) + ty * WIDE + (r) % WIDE)
-#define COLUMN(c) ((c) * (COLS / ITEM_COLS) + tx * WIDE)
-#define VECTOR_OF(tile, at) ((__local VEC *)(tile))[at]
-#define WORD_OF_VECTOR(at) ((at) * WIDE)
-}
-
-/* The same for tensor core fragments, of 16 rows and 8 columns, that a warp of 32 items shares. */
-void warps()
-{
+#if IS_TENSOR
 #define FIRST_ROW (item / 32 % (ROWS / (8 * ITEM_ROWS)) * (8 * ITEM_ROWS))
 #define FIRST_COLUMN (item / 32 / (ROWS / (8 * ITEM_ROWS)) * (4 * ITEM_COLS))
 #define ROW(r) (i0 + FIRST_ROW + (r) * 8 + ty)
 #define COLUMN(c) (FIRST_COLUMN + (c) / 2 * 8 + tx * 2)
 #define VECTOR_OF(tile, at) (*(__local VEC *)&(tile)[(at) / (ROWS / 4)][(at) % (ROWS / 4) * 4])
 #define WORD_OF_VECTOR(at) ((at) / (ROWS / 4) * (ROWS + PADDING) + (at) % (ROWS / 4) * 4)
+#else
+#define ROW(r) (i0 + (r) / WIDE * (WIDE * (ROWS / ITEM_ROWS)) + ty * WIDE + (r) % WIDE)
+#define COLUMN(c) ((c) * (COLS / ITEM_COLS) + tx * WIDE)
+#define VECTOR_OF(tile, at) ((__local VEC *)(tile))[at]
+#define WORD_OF_VECTOR(at) ((at) * WIDE)
+#endif
 }
 
 /* Filters by outputs, summed over a part of the terms. A term is an offset and the bit of a tap; terms are loaded one
@@ -64,61 +62,8 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     pairs += DEPTH / 2;
     LOAD_PAIRS
     const int count = end - part;
-    LOOP
-    const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
-    z += group * rows * plane + get_group_id(2) * z_part;
-    UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE) {
-        const int j = j0 + COLUMN(c);
-        if (vectors) {
-            if (j >= columns)
-                continue;
-            GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
-            UNROLLED(r, ITEM_ROWS)
-                if (ROW(r) < rows)
-                    *(GLOBAL_MEM STORED *)(to + ROW(r) * plane) = (STORED)(STORED_SUMS);
-            continue;
-        }
-        UNROLLED_RANGE(d, c, c + WIDE, 1) {
-            if (j + d - c >= columns)
-                continue;
-            const int spot = (j + d - c) % outputs;
-            GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
-            UNROLLED(r, ITEM_ROWS)
-                if (ROW(r) < rows)
-                    to[ROW(r) * plane] = STORE(acc[r][d]);
-        }
-    }
-}
-
-/* How items load tiles of CORRELATE through registers. */
-void CORRELATE_LOADED()
-{
-    VEC w_next[W_LOADS];
-    W x_next[COLS / LANES][X_TERMS];
-#define LOAD_TILES \
-    UNROLLED(v, W_LOADS) \
-        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
-            w_next[v] = filters[v * ITEMS]; \
-    filters += W_VECS; \
-    UNROLLED_RANGE(v, 0, X_TERMS, 2) \
-        UNROLLED(c, COLS / LANES) { \
-            x_next[c][v] = pair[v / 2].s1 & inside[c] ? from[c][pair[v / 2].s0] : 0; \
-            x_next[c][v + 1] = pair[v / 2].s3 & inside[c] ? from[c][pair[v / 2].s2] : 0; \
-        } \
-    LOAD_PAIRS
-#define KEEP_TILES(side) \
-    UNROLLED(v, W_LOADS) \
-        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
-            VECTOR_OF(left[side], item + v * ITEMS) = w_next[v]; \
-    UNROLLED(v, X_TERMS) UNROLLED(c, COLS / LANES) \
-        right[side][first + v][lane + c * LANES] = x_next[c][v];
-
-    TILE_LOOP
-}
-
-/* The loop with tiles that are copied asynchronously, some steps ahead. */
-void CORRELATE_COPIED()
-{
+#if IS_COPIED
+    /* Tiles are copied asynchronously, some steps ahead. */
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
     MEMORY right_memory = (MEMORY)ADDRESS_OF right;
 #define COPY_TILES(side) \
@@ -151,6 +96,52 @@ void CORRELATE_COPIED()
         MULTIPLY
         side = side == SIDES - 1 ? 0 : side + 1;
         next = next == SIDES - 1 ? 0 : next + 1;
+    }
+#else
+    VEC w_next[W_LOADS];
+    W x_next[COLS / LANES][X_TERMS];
+#define LOAD_TILES \
+    UNROLLED(v, W_LOADS) \
+        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
+            w_next[v] = filters[v * ITEMS]; \
+    filters += W_VECS; \
+    UNROLLED_RANGE(v, 0, X_TERMS, 2) \
+        UNROLLED(c, COLS / LANES) { \
+            x_next[c][v] = pair[v / 2].s1 & inside[c] ? from[c][pair[v / 2].s0] : 0; \
+            x_next[c][v + 1] = pair[v / 2].s3 & inside[c] ? from[c][pair[v / 2].s2] : 0; \
+        } \
+    LOAD_PAIRS
+#define KEEP_TILES(side) \
+    UNROLLED(v, W_LOADS) \
+        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
+            VECTOR_OF(left[side], item + v * ITEMS) = w_next[v]; \
+    UNROLLED(v, X_TERMS) UNROLLED(c, COLS / LANES) \
+        right[side][first + v][lane + c * LANES] = x_next[c][v];
+
+    TILE_LOOP
+#endif
+    const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
+    z += group * rows * plane + get_group_id(2) * z_part;
+    UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE) {
+        const int j = j0 + COLUMN(c);
+        if (vectors) {
+            if (j >= columns)
+                continue;
+            GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
+            UNROLLED(r, ITEM_ROWS)
+                if (ROW(r) < rows)
+                    *(GLOBAL_MEM STORED *)(to + ROW(r) * plane) = (STORED)(STORED_SUMS);
+            continue;
+        }
+        UNROLLED_RANGE(d, c, c + WIDE, 1) {
+            if (j + d - c >= columns)
+                continue;
+            const int spot = (j + d - c) % outputs;
+            GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
+            UNROLLED(r, ITEM_ROWS)
+                if (ROW(r) < rows)
+                    to[ROW(r) * plane] = STORE(acc[r][d]);
+        }
     }
 }
 
@@ -186,18 +177,32 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
         acc[r][c] = 0;
 
     const int count = min(begin + each, pixels) - begin;
-    /* Advance to the next tile's pixels, which may be in the next image. */
-#define NEXT_PIXELS \
-    l += DEPTH; \
-    by += DEPTH; \
-    pixel += DEPTH; \
-    while (pixel >= outputs) { \
-        pixel -= outputs; \
-        by += t_image - outputs; \
-        from += x_image; \
-    } \
-    spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
-    LOOP
+    W t_next[T_LOADS], x_next[X_LOADS];
+#define LOAD_TILES \
+    { \
+        const int mask = l < stop ? spot.s1 : 0; \
+        UNROLLED(v, T_LOADS) \
+            t_next[v] = l < stop ? LOAD(by[t_at[v]]) : 0; \
+        UNROLLED(v, X_LOADS) \
+            x_next[v] = mask & bits[v] ? from[spot.s0 + x_at[v]] : 0; \
+        /* Advance to the next tile's pixels, which may be in the next image. */ \
+        l += DEPTH; \
+        by += DEPTH; \
+        pixel += DEPTH; \
+        while (pixel >= outputs) { \
+            pixel -= outputs; \
+            by += t_image - outputs; \
+            from += x_image; \
+        } \
+        spot = ((const GLOBAL_MEM int2 *)spots)[pixel]; \
+    }
+#define KEEP_TILES(side) \
+    UNROLLED(v, T_LOADS) \
+        left[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = t_next[v]; \
+    UNROLLED(v, X_LOADS) \
+        right[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = x_next[v];
+
+    TILE_LOOP
     sums += (part * groups + group) * features * depth;
     const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
     UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE) {
@@ -216,28 +221,6 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
                     to[d] = fresh ? acc[r][c + d] : to[d] + acc[r][c + d];
         }
     }
-}
-
-/* How items load tiles of WEIGHTS through registers. */
-void WEIGHTS_LOADED()
-{
-    W t_next[T_LOADS], x_next[X_LOADS];
-#define LOAD_TILES \
-    { \
-        const int mask = l < stop ? spot.s1 : 0; \
-        UNROLLED(v, T_LOADS) \
-            t_next[v] = l < stop ? LOAD(by[t_at[v]]) : 0; \
-        UNROLLED(v, X_LOADS) \
-            x_next[v] = mask & bits[v] ? from[spot.s0 + x_at[v]] : 0; \
-        NEXT_PIXELS \
-    }
-#define KEEP_TILES(side) \
-    UNROLLED(v, T_LOADS) \
-        left[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = t_next[v]; \
-    UNROLLED(v, X_LOADS) \
-        right[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = x_next[v];
-
-    TILE_LOOP
 }
 
 /* The loop over the tiles of `count` terms: items load the next tiles while they multiply the current ones. */
@@ -260,23 +243,10 @@ void LOADED()
     }
 }
 
-/* Add the products of both tiles for one step. */
+/* Add the products of both tiles for one step, maybe on tensor cores, with numbers rounded to TF32. */
 void MULTIPLY()
 {
-    UNROLLED(l, DEPTH) {
-        W a[ITEM_ROWS], b[ITEM_COLS];
-        UNROLLED_RANGE(r, 0, ITEM_ROWS, WIDE)
-            READ_VECTOR(*(__local const VEC *)&left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE], 0, a + r);
-        UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE)
-            READ_VECTOR(*(__local const VEC *)&right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE], 0, b + c);
-        UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
-            acc[r][c] += a[r] * b[c];
-    }
-}
-
-/* The same on tensor cores, with numbers rounded to TF32, see tensor_cores.cl. */
-void MULTIPLY_TF32()
-{
+#if IS_TENSOR
     UNROLLED_RANGE(l, 0, DEPTH, 8) {
         uint a[ITEM_ROWS / 2][4], b[ITEM_COLS / 2][2];
         UNROLLED(i, ITEM_ROWS / 2) UNROLLED(c, 4)
@@ -292,6 +262,17 @@ void MULTIPLY_TF32()
                 acc[2 * i + c / 2][2 * j + c % 2] = sums[c];
         }
     }
+#else
+    UNROLLED(l, DEPTH) {
+        W a[ITEM_ROWS], b[ITEM_COLS];
+        UNROLLED_RANGE(r, 0, ITEM_ROWS, WIDE)
+            READ_VECTOR(*(__local const VEC *)&left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE], 0, a + r);
+        UNROLLED_RANGE(c, 0, ITEM_COLS, WIDE)
+            READ_VECTOR(*(__local const VEC *)&right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE], 0, b + c);
+        UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+            acc[r][c] += a[r] * b[c];
+    }
+#endif
 }
 
 /* The filters of a block are contiguous, term by term, and padded with zeros. */

@@ -13,36 +13,19 @@ parts in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optdb.codegen.convolve.packing import Images, Kernels, images_at_once, some_of
+from optdb.codegen.convolve.packing import ConvolutionCall, FilterGroups, Images, images_at_once, some_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, TapProduct
-from optdb.codegen.convolve.tile_kernels import (
-    COPIED_TILES,
-    Tile,
-    by_tensor_cores,
-    cost,
-    own_tiles,
-    parts_of_pixels,
-    parts_of_terms,
-    tile_kernel,
-)
-from optdb.codegen.gemm.families import Choice, prepared
-from optdb.codegen.gemm.problem import Precision
-from optdb.codegen.kernels import Kernel
+from optdb.codegen.convolve.tile_kernels import chosen, cost, own_tiles, parts_of_pixels, parts_of_terms
 from optdb.codegen.layout import is_contiguous, size_of
+from optdb.codegen.operation import Kernels
 from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import work_dtype
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
-from optdb.runtime.dispatch import tracing
 from optdb.runtime.sizes import largest, specialize
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 #: Maximum number of elements for 32-bit indexes, which leaves room for partial tiles.
 _REACH = 2**31 - 2**16
@@ -57,18 +40,6 @@ _FEW_FEATURES, _FEW_CHANNELS = 3, 7
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
-class FilterGroups(NamedTuple):
-    """The filters of a convolution, as one matrix for each group of channels."""
-
-    groups: int
-    #: Number of result channels in each group.
-    rows: int
-    #: Number of channels in each group that are summed over.
-    channels: int
-    #: Strides of groups, rows and channels, in elements of the filters.
-    strides: tuple[int, int, int]
-
-
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
     """Return whether a group of channels is large enough for tiles, and small enough for 32-bit indexes."""
     per_channel = max(plan.layout.channel, size_of(plan.layout.lengths))
@@ -78,69 +49,53 @@ def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> 
 
 
 def correlate_by_tiles(
-    kernels: Kernels,
-    context: Context,
-    plan: ConvolutionPlan,
-    images: Array,
-    filters: Array,
-    shape: FilterGroups,
-    out: Array,
-    precision: Precision = "highest",
+    call: ConvolutionCall, plan: ConvolutionPlan, images: Array, filters: FilterGroups, out: Array
 ) -> None:
     """Compute products of filters and images; arguments are as in `optdb.codegen.convolve.products.correlate`."""
     if not plan.products:
         return
-    work = work_dtype(out.dtype)
-    reading = _Images(context, plan, images, work)
+    context, work = call.context, work_dtype(out.dtype)
+    reading = _Images(call, plan, images, work)
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
-    kernels, tile = _chosen(kernels, context, out.dtype.name, precision, shape.rows)
+    kernels, tile = chosen(call, out.dtype.name, filters.rows)
     plane, image = size_of(out.shape[2:]), size_of(out.shape[1:])
-    blocks = -(-shape.rows // tile.rows)
-    depths = [shape.channels * len(product.taps) for product in reading.readings]
+    blocks = -(-filters.rows // tile.rows)
+    depths = [filters.channels * len(product.taps) for product in reading.readings]
     parts = 1
     if work == out.dtype.name and plan.complete:
-        parts = parts_of_terms(context, tile, blocks * shape.groups, columns, max(depths))
-    by_group, by_row, by_channel = shape.strides
-    of_products = [reading.tables(shape.channels, by_channel, i) for i in range(len(plan.products))]
+        parts = parts_of_terms(context, tile, blocks * filters.groups, columns, max(depths))
+    by_group, by_row, by_channel = filters.strides
+    of_products = [reading.tables(filters.channels, by_channel, i) for i in range(len(plan.products))]
     padded = [-(-depth // tile.depth) * tile.depth for depth in depths]
-    filters_sizes = [shape.groups * blocks * tile.rows * terms for terms in padded]
+    filters_sizes = [filters.groups * blocks * tile.rows * terms for terms in padded]
     sizes = [1 if parts == 1 else parts * reading.at_once * image, *filters_sizes]
     with scratch(context, work, reading.memory, *sizes) as (y, sums, *packed):
         for (*_, offsets), depth, terms, count, w in zip(of_products, depths, padded, filters_sizes, packed):
-            numbers = [shape.rows, tile.rows, blocks, depth, terms, by_group, by_row]
-            kernels["pack_blocks"].scall(count, count, *numbers, offsets, filters, w)
-        for first, some, x in reading.batches(kernels, y):
+            numbers = [filters.rows, tile.rows, blocks, depth, terms, by_group, by_row]
+            kernels["pack_blocks"].scall(count, count, *numbers, offsets, filters.array, w)
+        for first, some, x in reading.batches(y):
             z = some_of(out, first, some)
             for product, (*product_tables, _), terms, w in zip(reading.readings, of_products, padded, packed):
                 outputs = len(product.targets)
                 columns, each = some * outputs, -(-terms // (parts * tile.depth)) * tile.depth
-                numbers = [terms, shape.rows, columns, outputs, int(product.in_order and outputs == plane), each]
-                steps = [reading.image, reading.channel * shape.channels, plane, some * image]
-                grid = (blocks * -(-columns // tile.cols) * tile.items, shape.groups, parts)
+                numbers = [terms, filters.rows, columns, outputs, int(product.in_order and outputs == plane), each]
+                steps = [reading.image, reading.channel * filters.channels, plane, some * image]
+                grid = (blocks * -(-columns // tile.cols) * tile.items, filters.groups, parts)
                 args = [*numbers, *steps, x, w, *product_tables, z if parts == 1 else sums]
                 kernels[f"correlate_{tile.name}"].call(grid, (tile.items, 1, 1), *args)
             if parts != 1:
                 _add_up(kernels, some * image, parts, sums, z)
 
 
-def weights_by_tiles(
-    kernels: Kernels,
-    context: Context,
-    plan: ConvolutionPlan,
-    groups: int,
-    x: Array,
-    t: Array,
-    out: Array,
-    precision: Precision = "highest",
-) -> None:
+def weights_by_tiles(call: ConvolutionCall, plan: ConvolutionPlan, groups: int, x: Array, t: Array, out: Array) -> None:
     """Compute the gradient with respect to filters; see `optdb.codegen.convolve.products.weights`."""
-    work = work_dtype(out.dtype)
+    kernels, context, work = call.kernels, call.context, work_dtype(out.dtype)
     channels, features = x.shape[1] // groups, t.shape[1] // groups
-    reading = _Images(context, plan, x, work)
+    reading = _Images(call, plan, x, work)
     product = reading.readings[0]
     depth, outputs = channels * len(product.taps), len(product.targets)
     terms, spots, _, _ = reading.tables(channels, 0, 0)
-    own = own_tiles("WEIGHTS", context, out.dtype.name, precision)
+    own = own_tiles("WEIGHTS", context, out.dtype.name, call.precision)
     tile = min(own, key=lambda tile: cost(tile, features, depth))
     tiles = -(-features // tile.rows) * -(-depth // tile.cols)
     parts = parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
@@ -153,7 +108,7 @@ def weights_by_tiles(
     direct = work == out.dtype.name and parts == 1
     with scratch(context, work, reading.memory, 1 if direct else parts * sums) as (y, partial):
         total = out if direct else partial
-        for first, some, images in reading.batches(kernels, y):
+        for first, some, images in reading.batches(y):
             numbers = [depth, features, outputs, int(first == 0), some * outputs, each]
             args = [reading.image, reading.channel * channels, images, some_of(t, first, some), terms, spots, total]
             grid = (tiles * tile.items, groups, -(-some * outputs // each))
@@ -171,7 +126,7 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
 class _Images(Images):
     """The images of one call, and the tables that the kernels for tiles read."""
 
-    def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
+    def __init__(self, call: ConvolutionCall, plan: ConvolutionPlan, images: Array, work: str) -> None:
         readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
         in_place = readings is not None
         #: The products to compute.
@@ -182,8 +137,8 @@ class _Images(Images):
         # Outputs have 32-bit indexes.
         most = _REACH // max(len(reading.targets) for reading in self.readings)
         count = images.shape[0]
-        at_once = count if in_place else images_at_once(context, self.image, work, count)
-        super().__init__(context, plan, images, at_once if at_once <= most else most, in_place)
+        at_once = count if in_place else images_at_once(call.context, self.image, work, count)
+        super().__init__(call, plan, images, at_once if at_once <= most else most, in_place)
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
         """Return a product's tables: terms, spots and targets (see ``tiles.cl``), and each term's filter offset."""
@@ -205,43 +160,4 @@ class _Images(Images):
                 filter_offsets,
             ]
 
-        return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
-
-
-class TileRequest(NamedTuple):
-    """The parameters that determine the choice of a tile for results or for gradients with respect to images."""
-
-    dtype: str
-    precision: Precision
-    #: Number of filters in a group.
-    rows: int
-
-
-def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
-    """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
-    dtype, profile = request.dtype, context.profile
-    is_copied = dtype == "float32" and profile.has_tensor_cores
-    if not is_copied or by_tensor_cores(context, dtype, request.precision):
-        return []
-
-    def kernels(tile: Tile) -> list[Kernel]:
-        return [tile_kernel("CORRELATE", dtype, tile, context.options.instructions)]
-
-    return [
-        Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows), partial(kernels, tile))
-        for tile in COPIED_TILES
-        if tile.items <= profile.max_local_size and tile.local_bytes("float32") <= profile.local_memory_bytes
-    ]
-
-
-def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
-    """Return the tiles whose kernels were compiled with the function."""
-    tiles = own_tiles("CORRELATE", context, request.dtype, request.precision)
-    return [Choice(tile.name, tile, cost(tile, request.rows)) for tile in tiles]
-
-
-def _chosen(kernels: Kernels, context: Context, dtype: str, precision: Precision, rows: int) -> tuple[Kernels, Tile]:
-    # An exported file contains only the kernels of its functions.
-    families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
-    choice = prepared(families, context, TileRequest(dtype, precision, rows))
-    return {**kernels, **(choice.kernels or {})}, choice.plan
+        return tables(self._call.context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)

@@ -3,6 +3,13 @@
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
+    /* Neighbouring items read lines of terms that are four lines apart; a gap puts such lines into different banks. */
+#define PLACE(along, pitch, line, at) ((along ? (line) * DEPTH + (line) / 4 * 4 : (line) * (pitch)) + (at))
+#define A_PLACE(line, at) PLACE(A_ALONG, ROWS + 4 * A_NUMBERS, line, at)
+#define B_PLACE(line, at) PLACE(B_ALONG, COLS + 4 * B_NUMBERS, line, at)
+#define A_LENGTH (A_ALONG ? DEPTH : ROWS)
+#define B_LENGTH (B_ALONG ? DEPTH : COLS)
+#define GAP(along) (ITEMS * 4 + (along ? ITEMS * 4 / DEPTH : 0))
     __local uint its_tiles[STAGES * STAGE_WORDS] __attribute__((aligned(128)));
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
     FIND_TILE
@@ -64,13 +71,13 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     if (A_NUMBERS) { \
         COPY_NUMBERS(base + x_to, x, A_PLACE, ROWS, a_row, is_whole, rows, terms) \
     } else { \
-        COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, is_whole, rows, terms) \
+        COPY_PIECES(base + x_to, x, A_ALONG, ROWS, GAP(A_ALONG), a_row, a_step, is_whole, rows, terms) \
     }
 #define COPY_B(base, is_whole, terms) \
     if (B_NUMBERS) { \
         COPY_NUMBERS(base + v_to, v, B_PLACE, COLS, b_col, is_whole, cols, terms) \
     } else { \
-        COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, is_whole, cols, terms) \
+        COPY_PIECES(base + v_to, v, B_ALONG, COLS, GAP(B_ALONG), b_col, b_step, is_whole, cols, terms) \
     }
 #define COPY(stage, side) { \
         const uint base = (side) * STAGE_WORDS; \
@@ -101,87 +108,9 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     }
     int side = 0, next = STAGES - 1;
     await_copies();
-    LOOP
-
-    const bool to_w = parts > 1;
-    GLOBAL_MEM W *const to = to_w ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
-    const ga_ssize z0 = to_w ? n : t.s4, z1 = to_w ? 1 : t.s5;
-    y += batch * t.s0;
-    const W factor = to_w ? 1 : alpha;
-    const bool is_added = add && !to_w;
-    /* Store four neighbours in a row or column at once if they are aligned and inside the result. */
-#define STORE_FOUR(i, j, at, row, column) { \
-        W sum[4]; \
-        UNROLLED(e, 4) { \
-            const ga_ssize row_of = i + (row) * e, col_of = j + (column) * e; \
-            sum[e] = factor * (at); \
-            if (is_added && row_of < m && col_of < n) \
-                sum[e] += beta * y[row_of * y0 + col_of * y1]; \
-            if (!is_whole && row_of < m && col_of < n) \
-                to[row_of * z0 + col_of * z1] = sum[e]; \
-        } \
-        if (is_whole && i < m && j < n) \
-            *(GLOBAL_MEM float4 *)(to + i * z0 + j * z1) = vload4(0, sum); \
-    }
-    const uint tile_x = opaque(tx * 4), tile_y = opaque(ty * 4);
-    const bool by_columns = z0 == 1 && z1 != 1;
-    const bool is_whole = (size_t)to % 16 == 0 && (by_columns ? z1 % 4 == 0 && m % 4 == 0 : z1 == 1 && z0 % 4 == 0 && n % 4 == 0);
-    if (by_columns) {
-        UNROLLED(c, ITEM_COLS) UNROLLED_RANGE(r, 0, ITEM_ROWS, 4) {
-            const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y;
-            const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x + c % 4;
-            STORE_FOUR(i, j, acc[r + e][c], 1, 0)
-        }
-        return;
-    }
-    UNROLLED(r, ITEM_ROWS) UNROLLED_RANGE(c, 0, ITEM_COLS, 4) {
-        const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4;
-        const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x;
-        STORE_FOUR(i, j, acc[r][c + e], 0, 1)
-    }
-}
-
-/* The loop for matrices that are both contiguous across the terms. An item reads one term ahead. */
-void LOOP_ACROSS()
-{
-    uint base = 0;
-    float4 xs[2][ITEM_ROWS / 4], vs[2][ITEM_COLS / 4];
-#define READ_TERM(into, l) \
-    UNROLLED_RANGE(r, 0, ITEM_ROWS, 4) \
-        xs[into][r / 4] = LEFT_ACROSS(base, r, l); \
-    UNROLLED_RANGE(c, 0, ITEM_COLS, 4) \
-        vs[into][c / 4] = RIGHT_ACROSS(base, c, l);
-    READ_TERM(0, 0)
-    for (int stage = 0; stage < stages; ++stage) {
-        if (stage + STAGES - 1 < stages)
-            COPY(stage + STAGES - 1, next)
-        commit_copies();
-        next = next == STAGES - 1 ? 0 : next + 1;
-        UNROLLED(l, DEPTH) {
-            if (l == DEPTH - 1) {
-                await_copies();
-                side = side == STAGES - 1 ? 0 : side + 1;
-                base = side * STAGE_WORDS;
-            }
-            READ_TERM((l + 1) % 2, (l + 1) % DEPTH)
-            W x1[ITEM_ROWS], v1[ITEM_COLS];
-            UNROLLED_RANGE(r, 0, ITEM_ROWS, 4)
-                vstore4(xs[l % 2][r / 4], 0, x1 + r);
-            UNROLLED_RANGE(c, 0, ITEM_COLS, 4)
-                vstore4(vs[l % 2][c / 4], 0, v1 + c);
-            /* Every other column is processed backwards, so that consecutive multiplications share a factor. */
-            UNROLLED(c, ITEM_COLS) UNROLLED(i, ITEM_ROWS) {
-                const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
-                acc[r][c] += x1[r] * v1[c];
-            }
-        }
-    }
-}
-
-/* The loop for a left matrix with contiguous terms. An item reads one row and four terms of columns ahead, maybe in the
-   next stage, so a stage is overwritten only after all items have synchronized. */
-void LOOP_ALONG()
-{
+#if A_ALONG
+    /* An item reads one row and four terms of columns ahead, maybe in the next stage, so a stage is overwritten only
+       after all items have synchronized. */
     uint base = 0, after = 0;
     W x1[2][4], v4[2][ITEM_COLS][4];
 #define READ_COLUMNS(into, i, base, l) { \
@@ -223,6 +152,74 @@ void LOOP_ALONG()
             base = after;
         }
     }
+#else
+    /* Both tiles are contiguous across the terms. An item reads one term ahead. */
+    uint base = 0;
+    float4 xs[2][ITEM_ROWS / 4], vs[2][ITEM_COLS / 4];
+#define READ_TERM(into, l) \
+    UNROLLED_RANGE(r, 0, ITEM_ROWS, 4) \
+        xs[into][r / 4] = LEFT_ACROSS(base, r, l); \
+    UNROLLED_RANGE(c, 0, ITEM_COLS, 4) \
+        vs[into][c / 4] = RIGHT_ACROSS(base, c, l);
+    READ_TERM(0, 0)
+    for (int stage = 0; stage < stages; ++stage) {
+        if (stage + STAGES - 1 < stages)
+            COPY(stage + STAGES - 1, next)
+        commit_copies();
+        next = next == STAGES - 1 ? 0 : next + 1;
+        UNROLLED(l, DEPTH) {
+            if (l == DEPTH - 1) {
+                await_copies();
+                side = side == STAGES - 1 ? 0 : side + 1;
+                base = side * STAGE_WORDS;
+            }
+            READ_TERM((l + 1) % 2, (l + 1) % DEPTH)
+            W x1[ITEM_ROWS], v1[ITEM_COLS];
+            UNROLLED_RANGE(r, 0, ITEM_ROWS, 4)
+                vstore4(xs[l % 2][r / 4], 0, x1 + r);
+            UNROLLED_RANGE(c, 0, ITEM_COLS, 4)
+                vstore4(vs[l % 2][c / 4], 0, v1 + c);
+            /* Every other column is processed backwards, so that consecutive multiplications share a factor. */
+            UNROLLED(c, ITEM_COLS) UNROLLED(i, ITEM_ROWS) {
+                const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
+                acc[r][c] += x1[r] * v1[c];
+            }
+        }
+    }
+#endif
+
+    const bool to_w = parts > 1;
+    GLOBAL_MEM W *const to = to_w ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
+    const ga_ssize z0 = to_w ? n : t.s4, z1 = to_w ? 1 : t.s5;
+    y += batch * t.s0;
+    const W factor = to_w ? 1 : alpha;
+    const bool is_added = add && !to_w;
+    /* Store four neighbours in a row or column at once if they are aligned and inside the result. */
+#define STORE_FOUR(at, row, column) { \
+        const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4; \
+        const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x + c % 4; \
+        W sum[4]; \
+        UNROLLED(e, 4) { \
+            const ga_ssize row_of = i + (row) * e, col_of = j + (column) * e; \
+            sum[e] = factor * (at); \
+            if (is_added && row_of < m && col_of < n) \
+                sum[e] += beta * y[row_of * y0 + col_of * y1]; \
+            if (!is_whole && row_of < m && col_of < n) \
+                to[row_of * z0 + col_of * z1] = sum[e]; \
+        } \
+        if (is_whole && i < m && j < n) \
+            *(GLOBAL_MEM float4 *)(to + i * z0 + j * z1) = vload4(0, sum); \
+    }
+    const uint tile_x = opaque(tx * 4), tile_y = opaque(ty * 4);
+    const bool by_columns = z0 == 1 && z1 != 1;
+    const bool is_whole = (size_t)to % 16 == 0 && (by_columns ? z1 % 4 == 0 && m % 4 == 0 : z1 == 1 && z0 % 4 == 0 && n % 4 == 0);
+    if (by_columns) {
+        UNROLLED(c, ITEM_COLS) UNROLLED_RANGE(r, 0, ITEM_ROWS, 4)
+            STORE_FOUR(acc[r + e][c], 1, 0)
+        return;
+    }
+    UNROLLED(r, ITEM_ROWS) UNROLLED_RANGE(c, 0, ITEM_COLS, 4)
+        STORE_FOUR(acc[r][c + e], 0, 1)
 }
 
 /* Compute a tile of unaligned matrices, number by number. This is not inlined, so that it uses none of the loop's

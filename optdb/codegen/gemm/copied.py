@@ -20,10 +20,10 @@ from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, total_kernel
-from optdb.codegen.gemm.problem import GroupTile, Problem, classify
-from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
+from optdb.codegen.gemm.problem import Along, GroupTile, Problem, classify
+from optdb.codegen.gemm.tensor_cores import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import body, filled, functions
+from optdb.codegen.source import functions
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
@@ -91,25 +91,20 @@ _MOST_PARTS = 8
 _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 
 
-def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
+def kernel_name(block: CopiedBlock, along: Along) -> str:
+    """Return the name of a kernel."""
     shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
     kind = "transposed" if block.transposes else "copied"
     return f"{kind}_{shape}_{''.join('nt'[side] for side in along)}"
 
 
-def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
-
-    `along` says for each matrix whether its terms are contiguous; ``(False, True)`` is not supported. `instructions`
-    selects the device's instructions, or functions that emulate them.
-    """
+def copied_kernel(block: CopiedBlock, along: Along, instructions: Instructions) -> Kernel:
+    """Return the kernel that multiplies with tiles of one shape; ``(False, True)`` is not supported for `along`."""
     code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
-    text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
-    keeps_lines = along[0] and not block.transposes
-    text += filled(with_tile_found(code["MATMUL"]), LOOP=body(code["LOOP_ALONG" if keeps_lines else "LOOP_ACROSS"]))
+    text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
-    # Items in LOOP_ALONG still read the previous stage after that stage ends, so one fewer copy may be pending.
+    keeps_lines = along[0] and not block.transposes
+    # Along the terms, items still read the previous stage after that stage ends, so one fewer copy may be pending.
     pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -118,14 +113,9 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
         "STAGE_WORDS": a_words + block.stage_words(block.cols, along[1]),
         **MEMORY_WORDS[instructions],
     }
-    for letter, length, is_along in zip("AB", (block.rows, block.cols), along):
-        piece, is_line = block.items * 4, is_along and not block.transposes
-        line = block.depth if is_line else length
-        words |= {f"{letter}_ALONG": int(is_line), f"{letter}_NUMBERS": int(is_along and block.transposes)}
-        words |= {f"{letter}_LENGTH": line, f"{letter}_GAP": piece + piece // block.depth * is_line}
-        # Neighbouring items read lines of terms that are four lines apart; a gap puts such lines into different banks.
-        start = f"(line) * {line} + (line) / 4 * 4" if is_line else f"(line) * {line + 4 * is_along}"
-        text = f"#define {letter}_PLACE(line, at) ({start} + (at))\n{text}"
+    for letter, is_along in zip("AB", along, strict=True):
+        words |= {f"{letter}_ALONG": int(is_along and not block.transposes)}
+        words |= {f"{letter}_NUMBERS": int(is_along and block.transposes)}
     return product_kernel(text, "float32", **words)
 
 

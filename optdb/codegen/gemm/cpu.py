@@ -9,6 +9,7 @@ has fewer columns than a panel, the panel reads on into the next row. Large matr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from optdb.codegen.gemm.blocks import ItemBlock
 from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, product_kernel, total
@@ -174,7 +175,7 @@ class _Planner:
     def _total(self, first: int, batch: int, i0: int, j0: int, m: int, n: int) -> Launch:
         p = self.problem
         y_at, z_at = (first * x[0] + i0 * x[1] + j0 * x[2] for x in (p.y, p.z))
-        return total(batch, m, n, self.parts, p.add, p.y, p.z, TOTAL_GROUP, (y_at, z_at, self.w_at))
+        return total(replace(p, batch=batch, m=m, n=n), self.parts, TOTAL_GROUP, (y_at, z_at, self.w_at))
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
         """Return how many rows or columns are computed at a time: all of them unless the matrix is packed."""

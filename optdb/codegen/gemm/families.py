@@ -1,6 +1,6 @@
 """Choices of kernels: each family of kernels returns choices with estimated times, and the cheapest one is compiled.
 
-`products` contains the families for matrix products, and `optdb.codegen.convolve.tiles` contains those for tiled
+`products` contains the families for matrix products, and `optdb.codegen.convolve.tile_kernels` contains those for tiled
 convolutions.
 """
 

@@ -15,7 +15,7 @@ import numpy as np
 from optdb.codegen.gemm.blocks import PADDING, Block, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
 from optdb.codegen.gemm.problem import Problem, classify
-from optdb.codegen.gemm.tensor_kernels import BAND, with_tile_found
+from optdb.codegen.gemm.tensor_cores import BAND, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import functions, work_dtype

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.problem import GroupTile, Problem
-from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel, Packed
+from optdb.codegen.kernels import SSIZES, Kernel, Packed
+from optdb.codegen.operation import Kernels
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch
 from optdb.codegen.source import functions, typed, work_dtype
@@ -26,8 +27,6 @@ TOTAL_GROUP = 32
 #: Maximum work-group size of that kernel.
 _MOST_TOTAL_GROUP = 256
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
-#: The positions of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
-PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
 @dataclass(frozen=True)
@@ -87,21 +86,11 @@ def pack(*numbers: int) -> Packed:
     return SSIZES.pack(numbers)
 
 
-def total(
-    batch: int,
-    m: int,
-    n: int,
-    parts: int,
-    add: bool,
-    y: Sequence[int],
-    z: Sequence[int],
-    group: int,
-    offsets: tuple[int, int, int] = (0, 0, 0),
-) -> Launch:
-    """Return the launch that adds partial sums; `y` and `z` are strides, `offsets` are those of y, z and the sums."""
-    items_of_row = -(-n // _WIDE)
-    items = batch * m * items_of_row
-    sizes = pack(m, n, parts, batch * m * n, int(add), items, items_of_row), pack(*y, *z, *offsets)
+def total(problem: Problem, parts: int, group: int, offsets: tuple[int, int, int] = (0, 0, 0)) -> Launch:
+    """Return the launch that adds partial sums; `offsets` are those of y, z and the sums."""
+    p, items_of_row = problem, -(-problem.n // _WIDE)
+    items = p.batch * p.m * items_of_row
+    sizes = pack(p.m, p.n, parts, p.batch * p.m * p.n, int(p.add), items, items_of_row), pack(*p.y, *p.z, *offsets)
     return Launch("matmul_total", (-(-items // group) * group,), (group,), sizes, "yzw", "ab")
 
 
@@ -126,8 +115,20 @@ def by_tiles(
     multiply = Launch(kernel, (p.tiles(tile) * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
-    adding_up = total(p.batch, p.m, p.n, parts, p.add, p.y, p.z, min(group, _MOST_TOTAL_GROUP))
+    adding_up = total(p, parts, min(group, _MOST_TOTAL_GROUP))
     return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+
+
+def retiled(sizes: Sequence[Any], tile: GroupTile) -> tuple[int, tuple[Packed, ...]] | None:
+    """Return the number of groups and the packed arguments of a launch of `by_tiles`, with divisors, for another tile.
+
+    Return None if sums are split into parts.
+    """
+    (m, n, *_), numbers = (list(packed.item()) for packed in sizes)
+    across, down = -(-n // tile.cols), -(-m // tile.rows)
+    # The number of parts, the batch size, and the divisors.
+    parts, batch, numbers[9:11] = numbers[6], numbers[8], map(reciprocal, (across, down))
+    return None if parts > 1 else (across * down * batch, (sizes[0], pack(*numbers)))
 
 
 def reciprocal(divisor: int) -> int:
@@ -136,15 +137,9 @@ def reciprocal(divisor: int) -> int:
 
 
 def run(
-    plan: GemmPlan,
-    kernels: Mapping[str, CompiledKernel],
-    context: Context,
-    arrays: Mapping[str, Array],
-    alpha: float,
-    beta: float,
-    work: str,
+    plan: GemmPlan, kernels: Kernels, context: Context, arrays: Mapping[str, Array], alpha: float, beta: float
 ) -> None:
-    """Run a plan on the arrays a, b, y and z, given by letter. Kernels compute in the dtype `work`."""
+    """Run a plan on the arrays a, b, y and z, given by letter."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:
@@ -155,5 +150,5 @@ def run(
     if not plan.memory and not plan.copies:
         launch(arrays)
         return
-    with scratch(context, work, plan.memory, *plan.copies.values()) as (w, *copies):
+    with scratch(context, work_dtype(arrays["z"].dtype), plan.memory, *plan.copies.values()) as (w, *copies):
         launch({**arrays, "w": w, **dict(zip(plan.copies, copies, strict=True))})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,18 +70,16 @@ class AddedProduct(Operation):
     #: Precision of the product of two matrices.
     precision: Precision = "highest"
 
-    def __post_init__(self) -> None:
-        self._kernels = matvec_kernels if self.ndim == 1 else matmul_kernels
-        multiply_matrices = functools.partial(matmul, precision=self.precision)
-        self._multiply: Callable[..., None] = matvec if self.ndim == 1 else multiply_matrices
-
     def kernels(self) -> list[Kernel]:
-        return self._kernels(self.dtype, self.context)
+        return (matvec_kernels if self.ndim == 1 else matmul_kernels)(self.dtype, self.context)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         y, alpha, a, b, beta = inputs
         z = y if self.overwrites else output_array(outputs[0], self.context, y.shape, self.dtype)
-        self._multiply(kernels, self.context, a, b, z, as_float(alpha), y, as_float(beta))
+        if self.ndim == 1:
+            matvec(kernels, self.context, a, b, z, as_float(alpha), y, as_float(beta))
+        else:
+            matmul(kernels, self.context, a, b, z, as_float(alpha), y, as_float(beta), self.precision)
         outputs[0][0] = z
 
 

@@ -14,6 +14,19 @@ from optdb.runtime.arrays import Array
 
 #: Precision of float32 products, as in the flag ``optdb.matmul_precision``.
 Precision = Literal["highest", "high", "default"]
+#: How tensor cores multiply: in TF32; in float32, with each number split into two TF32 numbers; or in float16.
+Arithmetic = Literal["tf32", "tf32x3", "float16"]
+#: Maps the dtype of the matrices and the precision to the arithmetic.
+ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
+    ("float32", "default"): "tf32",
+    ("float32", "high"): "tf32x3",
+    ("float16", "default"): "float16",
+    ("float16", "high"): "float16",
+}
+#: Products with fewer terms gain nothing from tensor cores.
+FEW_TERMS = 16
+#: For each of the two matrices, whether terms are contiguous.
+Along = tuple[bool, bool]
 #: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
@@ -48,9 +61,14 @@ class Problem:
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
     @property
-    def along(self) -> tuple[bool, bool]:
+    def along(self) -> Along:
         """For each matrix, whether the stride along the terms is at most the stride of its rows or columns."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether the product gains nothing from tensor cores."""
+        return min(self.m, self.n) <= FEW or self.k < FEW_TERMS
 
     def tiles(self, tile: GroupTile) -> int:
         """Return the number of tiles of the result."""
@@ -75,6 +93,11 @@ class GroupTile:
     def words(self) -> dict[str, int]:
         """Return the tile's lengths, keyed by their placeholders in kernels."""
         return {name.upper(): length for name, length in vars(self).items()} | {"ITEMS": self.items}
+
+
+def dtype_of(arithmetic: Arithmetic) -> str:
+    """Return the dtype of the matrices."""
+    return "float16" if arithmetic == "float16" else "float32"
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:

@@ -12,7 +12,8 @@ from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tune
 from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
-from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.operation import Kernels
 from optdb.codegen.source import load_w, work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
@@ -43,7 +44,7 @@ def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]
 
 
 def matmul(
-    kernels: Mapping[str, CompiledKernel],
+    kernels: Kernels,
     context: Context,
     a: Array,
     b: Array,
@@ -93,7 +94,7 @@ def matmul(
 def compute(
     product: PreparedChoice[GemmPlan | None],
     request: Request,
-    kernels: Mapping[str, CompiledKernel],
+    kernels: Kernels,
     context: Context,
     arrays: Mapping[str, Array],
     alpha: float,
@@ -107,7 +108,7 @@ def compute(
         arrays = {**arrays, "a": b, "b": a}
     own = kernels if product.kernels is None else product.kernels
     try:
-        run(product.plan, own, context, arrays, alpha, beta, work_dtype(request.dtype))
+        run(product.plan, own, context, arrays, alpha, beta)
     except MemoryError:
         if product.plan.copies:
             return False

@@ -18,19 +18,12 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     GLOBAL_MEM const float *a_at[A_LOADS], *b_at[B_LOADS];
     UNROLLED(v, A_LOADS)
         a_at[v] = a + (min(a_i + v * APART, last_i) * a_row + a_l);
-#if B_ALONG
-#define RIGHT_SIZE (COLS * PITCH)
-#define RIGHT_PLACE(v) ((a_i + (v) * APART) * PITCH + a_l / 4)
-#define B_L(v) a_l
+#define RIGHT_SIZE (B_ALONG ? COLS * PITCH : DEPTH * COLS / 4)
+#define RIGHT_PLACE(v) (B_ALONG ? (a_i + (v) * APART) * PITCH + a_l / 4 : item + (v) * ITEMS)
+#define B_L(v) (B_ALONG ? a_l : item / (COLS / 4) + (v) * (ITEMS / (COLS / 4)))
     UNROLLED(v, B_LOADS)
-        b_at[v] = b + (min(a_i + v * APART, last_j) * b_col + a_l);
-#else
-#define RIGHT_SIZE (DEPTH * COLS / 4)
-#define RIGHT_PLACE(v) (item + (v) * ITEMS)
-#define B_L(v) (item / (COLS / 4) + (v) * (ITEMS / (COLS / 4)))
-    UNROLLED(v, B_LOADS)
-        b_at[v] = b + (min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step);
-#endif
+        b_at[v] = b + (B_ALONG ? min(a_i + v * APART, last_j) * b_col + a_l
+                               : min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step);
     float4 a_next[A_LOADS], b_next[B_LOADS];
     float acc[ITEM_ROWS][4];
 
@@ -201,11 +194,7 @@ void find_tile()
     /* 32-bit multiplications are faster, and multiplying by a reciprocal is faster than dividing. */
 #define QUOTIENT(number, reciprocal) (int)((ulong)(uint)(number) * (uint)(reciprocal) >> 31)
     const int m = s.s0, n = s.s1, a_row = s.s4;
-#if B_ALONG
-    const int b_col = s.s7, b_step = 1;
-#else
-    const int b_col = 1, b_step = s.s8;
-#endif
+    const int b_col = B_ALONG ? s.s7 : 1, b_step = B_ALONG ? 1 : s.s8;
     const int y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
     const bool add = s.sB && parts == 1;
     const int tiles = (n + COLS - 1) / COLS, bands = (m + ROWS - 1) / ROWS, place = (int)get_group_id(0);

@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.blocks import is_default
 from optdb.codegen.gemm.families import Choice, Request
-from optdb.codegen.gemm.launches import (
-    BATCH,
-    DIVISORS,
-    PARTS,
-    GemmPlan,
-    by_tiles,
-    pack,
-    product_kernel,
-    reciprocal,
-    total_kernel,
-)
-from optdb.codegen.gemm.problem import CLASSES, GroupTile, Problem, classify
-from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, FEW_TERMS, ROUNDING, multiply_add_function
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, retiled, total_kernel
+from optdb.codegen.gemm.problem import CLASSES, FEW_TERMS, GroupTile, Problem, classify
+from optdb.codegen.gemm.tensor_cores import EXCHANGED_WORDS, ROUNDING, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
@@ -169,14 +159,8 @@ def half_kernel(name: str) -> str | None:
 def halves(name: str, args: Sequence[Any]) -> Halves | None:
     """Return the half-tile launch that replaces a launch; None unless the launch uses `TILE` with unsplit sums."""
     kernel = half_kernel(name)
-    if kernel is None:
-        return None
-    (m, n, *_), numbers = (list(packed.item()) for packed in args[:2])
-    if numbers[PARTS] > 1:
-        return None
-    across, down = -(-n // HALF_TILE.cols), -(-m // HALF_TILE.rows)
-    numbers[DIVISORS] = map(reciprocal, (across, down))
-    return Halves(kernel, across * down * numbers[BATCH], (args[0], pack(*numbers), *args[2:]))
+    launch = retiled(args[:2], HALF_TILE) if kernel else None
+    return Halves(kernel, launch[0], (*launch[1], *args[2:])) if kernel and launch else None
 
 
 def reads_quads(problem: Problem) -> bool:
@@ -200,9 +184,8 @@ def needs_64bit_index(problem: Problem) -> bool:
 
 def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device with `units` compute units."""
-    return by_tiles(
-        problem, tile.kernel_name(problem.b[2] != 1), tile, parts_of(problem, tile, units), has_divisors=True
-    )
+    name, parts = tile.kernel_name(problem.b[2] != 1), parts_of(problem, tile, units)
+    return by_tiles(problem, name, tile, parts, has_divisors=True)
 
 
 def parts_of(problem: Problem, tile: QuadTile, units: int) -> int:

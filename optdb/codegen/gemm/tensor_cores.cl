@@ -1,4 +1,4 @@
-/* The kernel for matrix products on tensor cores, see tensor_kernels.py. */
+/* The kernel for matrix products on tensor cores, see tensor_cores.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y,
@@ -69,7 +69,12 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     load_A(memory, 0, 0, left_at, left, 0);
     load_A(memory, 0, 0, left_at, left, 1);
     for (int stage = 0; stage < stages; ++stage) {
-        BEGIN_STAGE
+#if IS_SPLIT
+        /* The instruction also truncates sums, and these errors accumulate in long sums. */
+        float sums_of_stage[WARP_ROWS / 16][WARP_COLS / 8][4];
+        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+            sums_of_stage[i][j][c] = 0;
+#endif
         UNROLLED(step, DEPTH / 8) {
             if (step == 0) {
                 if (stage + STAGES - 1 < stages)
@@ -83,12 +88,15 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             }
             const uint base = side * STAGE_WORDS, l = (step + 1) % (DEPTH / 8) * 8;
             load_B(memory, base, l, right_at, right[(step + 1) % 2]);
-            MULTIPLY(memory, SUMS, left, right[step % 2], 0);
+            multiply(memory, SUMS, left, right[step % 2], 0);
             load_A(memory, base, l, left_at, left, 0);
-            MULTIPLY(memory, SUMS, left, right[step % 2], 1);
+            multiply(memory, SUMS, left, right[step % 2], 1);
             load_A(memory, base, l, left_at, left, 1);
         }
-        END_STAGE
+#if IS_SPLIT
+        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+            acc[i][j][c] += sums_of_stage[i][j][c];
+#endif
     }
 
     y += batch * t.s0;
@@ -136,7 +144,14 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
                 continue;
             const ga_ssize zi = i0 + ti, zj = j0 + tj;
             float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + order_B(tj % WARP_COLS)];
-            REPEAT_NAN
+#if IS_SPLIT
+            /* The parts of an infinity include NaN. */
+            if (isnan(sum)) {
+                sum = 0;
+                for (ga_ssize l = 0; l < k && !isnan(sum); ++l)
+                    sum += a[ti * a_row + l * a_step] * b[tj * b_col + l * b_step];
+            }
+#endif
             if (parts > 1) {
                 w[zi * n + zj] = sum;
                 continue;
@@ -149,31 +164,53 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     }
 }
 
-/* Placeholders in the copying functions describe the layout of a tile. A LINE of 16-byte pieces has terms of one row
-   (FAR is i, NEAR is l), or rows of one term (FAR is l, NEAR is i). SWIZZLE puts the pieces of eight lines into
-   different banks. */
+/* Macros that swizzle pieces in local memory, and that map rows and columns to fragments. Eight 16-byte pieces cover all
+   banks once. Rows within one line of eight pieces share a permutation, and rows in the next line have a different one.
+   Contiguous numbers belong to rows or columns of different fragments. */
+void positions()
+{
+#define SWIZZLED(row) ((row) / (32 / DEPTH) % (DEPTH / 4))
+#define EXCHANGED(l) (IS_ROUNDED ? (l) % 2 * 3 + (l) / 2 % 2 * 4 : (l) % 8)
+#define order_A(i) (A_ACROSS ? (i) % 8 * (WARP_ROWS / 8) + (i) / 8 : (i))
+#define order_B(i) (B_ACROSS ? (i) % (WARP_COLS / 8) * 8 + (i) / (WARP_COLS / 8) : (i))
+/* Numbers of positions from which an item loads fragments. */
+#define A_PLACES (A_ALONG ? DEPTH / 8 : A_ACROSS ? (WARP_ROWS + 31) / 32 : WARP_ROWS / 16)
+#define B_PLACES (B_ALONG ? DEPTH / 8 : B_ACROSS ? (WARP_COLS + 31) / 32 : WARP_COLS / 16)
+/* Rows are multiplied in two halves if each half has its own fragments, which are loaded separately. */
+#define IN_HALF(i, half_of) ((IS_WHOLE ? 1 : (i) / HALF_ROWS) == (half_of))
+/* Map element `e` of a stored vector `q` to its fragment, the fragment's side, and the column. */
+#define STORED_AT(q, e) ((q) * VECTOR + (e))
+#define FRAGMENT(q, e) (B_ACROSS ? STORED_AT(q, e) % (WARP_COLS / 8) : (q))
+#define SIDE_OF_FRAGMENT(q, e) (B_ACROSS ? STORED_AT(q, e) / (WARP_COLS / 8) : (e))
+#define COLUMN(q, e) (B_ACROSS ? 2 * r * (WARP_COLS / 8) + STORED_AT(q, e) : (q) * 8 + 2 * r + (e))
+}
+
+/* Copying functions. A LINE of 16-byte pieces has terms of one row if the tile is copied ALONG the terms, and otherwise
+   rows of one term. SWIZZLE puts the pieces of eight lines into different banks. */
 
 /* Return the destination of an item's first piece. */
 static uint piece_SIDE(uint item)
 {
-    return (item / (LINE) * (LINE) + (item % (LINE) ^ SWIZZLE(item / (LINE)))) * 4;
+    return (item / LINE * LINE + (item % LINE ^ SWIZZLE(item / LINE))) * 4;
 }
 
 /* Start to copy a tile that is entirely inside the matrix, piece by piece; `x` points to the item's first piece. */
 static void whole_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
 {
     UNROLLED(v, SIDE * DEPTH / 4 / ITEMS)
-        copy_async_all(memory, to + v * ITEMS * 4, x + v * (LINES) * FAR_STEP);
+        copy_async_all(memory, to + v * ITEMS * 4, x + v * (ITEMS / LINE) * (ALONG ? across : step));
 }
 
 /* The same for a tile that is partly outside the matrix: missing numbers become zeros. */
 static void wide_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
                       int rows, int terms, uint item)
 {
-    const int FAR = item / (LINE), NEAR = item % (LINE), bytes = clamp(16 / PIECE * NEAR_COUNT - 16 * NEAR, 0, 16);
+    const int line = item / LINE, near = item % LINE;
+    const int bytes = clamp(16 / PIECE * (ALONG ? terms : rows) - 16 * near, 0, 16);
     base += piece_SIDE(item);
     UNROLLED(v, SIDE * DEPTH / 4 / ITEMS)
-        copy_async16(memory, base + v * ITEMS * 4, x + v * (LINES) * FAR_STEP, FAR + v * (LINES) < FAR_COUNT ? bytes : 0);
+        copy_async16(memory, base + v * ITEMS * 4, x + v * (ITEMS / LINE) * (ALONG ? across : step),
+                     line + v * (ITEMS / LINE) < (ALONG ? rows : terms) ? bytes : 0);
 }
 
 /* The same number by number, for any strides and alignment; `x` points to the start of the tile. */
@@ -182,18 +219,25 @@ static void single_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssiz
 {
     #pragma unroll 4
     for (int v = 0; v < SIDE * TERMS / ITEMS; ++v) {
-        const int FAR = (v * ITEMS + item) / NEAR_LENGTH, NEAR = (v * ITEMS + item) % NEAR_LENGTH;
-        copy_number(memory, base * (PIECE / 4) + (FAR * (LINE) + (NEAR / PIECE ^ SWIZZLE(FAR))) * PIECE + NEAR % PIECE,
+        const int line = (v * ITEMS + item) / (LINE * PIECE), near = (v * ITEMS + item) % (LINE * PIECE);
+        const int i = ALONG ? line : near, l = ALONG ? near : line;
+        copy_number(memory, base * (PIECE / 4) + (line * LINE + (near / PIECE ^ SWIZZLE(line))) * PIECE + near % PIECE,
                     x + i * across + l * step, i < rows && l < terms);
     }
 }
 
-/* Return the position of the row that an item passes to `ldmatrix`, in a tile with contiguous terms. LANE_ROW and
-   LANE_PIECE are the item's row and piece among those that the instruction loads. */
+/* Return the position of the row that an item passes to `ldmatrix`, in a tile with contiguous terms. */
 static uint place_along(uint first, uint place, uint lane)
 {
-    const uint row = LANE_ROW;
-    return (first + row) * DEPTH + ((place * 2 + LANE_PIECE) ^ SWIZZLED(row)) * 4;
+    const uint row = IS_LEFT ? lane % 16 : lane % 8 + lane / 16 * 8;
+    return (first + row) * DEPTH + ((place * 2 + (IS_LEFT ? lane / 16 : lane / 8 % 2)) ^ SWIZZLED(row)) * 4;
+}
+
+/* The same for 16-bit numbers in a tile of contiguous rows, whose matrices the load instruction transposes. */
+static uint place_transposed(uint first, uint place, uint lane)
+{
+    const uint row = IS_LEFT ? lane % 8 + lane / 16 * 8 : lane % 16;
+    return row * (SIDE / 2) + ((first / 8 + place * 2 + (IS_LEFT ? lane / 8 % 2 : lane / 16)) ^ lane % 8) * 4;
 }
 
 /* Return the position of an item's rows in a tile of SIDE contiguous rows, or columns of the right matrix. An item loads
@@ -205,23 +249,21 @@ static uint place_across(uint first, uint place, uint lane)
     return (lane % 4 * (SIDE / 4) + ((row / 4 + place) ^ EXCHANGED(lane))) * 4 + row % 4;
 }
 
-/* The same for 16-bit numbers, whose matrices the load instruction transposes. */
-static uint place_transposed(uint first, uint place, uint lane)
+/* Load two or four neighbours, or half of eight neighbours, which are in two 16-byte pieces. */
+static void load_near(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
-    return (LANE_ROW) * (SIDE / 2) + ((first / 8 + place * 2 + LANE_PIECE) ^ lane % 8) * 4;
+    if (NEAR_ROWS == 8)
+        load_four(memory, base + at[half_of], x + 4 * half_of);
+    else if (half_of && NEAR_ROWS == 4)
+        load_four(memory, base + at[0], x);
+    else if (half_of)
+        load_two(memory, base + at[0], x);
 }
 
-/* Load fragments for eight words of terms: half of the rows, or all columns. The KIND is for tiles with contiguous
-   terms, or for transposed ones: each instruction then loads four registers. */
-static void load_left_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
+/* Load fragments for eight words of terms: half of the rows, or all columns. */
+static void load_A(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
-    UNROLLED(i, WARP_ROWS / 16)
-        if (IN_HALF(i, half_of))
-            LOAD_FOUR(memory, base + LEFT_AT, x[i]);
-}
-
-static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
-{
+#if A_ACROSS
     UNROLLED(c, 2) {
         uint numbers[WARP_ROWS / 8];
         load_near_A(memory, base + (l + c * 4) * ROWS, at, numbers, half_of);
@@ -229,22 +271,20 @@ static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, u
             if (IN_HALF(i / 2, half_of))
                 x[i / 2][i % 2 + 2 * c] = numbers[i];
     }
+#else
+    UNROLLED(i, WARP_ROWS / 16)
+        if (IN_HALF(i, half_of)) {
+            if (A_ALONG)
+                load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
+            else
+                load_transposed(memory, base + at[i] + l * ROWS, x[i]);
+        }
+#endif
 }
 
-static void load_right_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
+static void load_B(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
-    UNROLLED_RANGE(j, 0, WARP_COLS / 8, 2) {
-        uint four[4];
-        LOAD_FOUR(memory, base + RIGHT_AT, four);
-        v[j][0] = four[0];
-        v[j][1] = four[1];
-        v[j + 1][0] = four[2];
-        v[j + 1][1] = four[3];
-    }
-}
-
-static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
-{
+#if B_ACROSS
     UNROLLED(c, 2) {
         uint numbers[WARP_COLS / 8];
         load_near_B(memory, base + (l + c * 4) * COLS, at, numbers, 0);
@@ -252,40 +292,33 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
         UNROLLED(j, WARP_COLS / 8)
             v[j][c] = numbers[j];
     }
+#else
+    UNROLLED_RANGE(j, 0, WARP_COLS / 8, 2) {
+        uint four[4];
+        if (B_ALONG)
+            load_matrices(memory, base + at[l / 8] + j * 8 * DEPTH, four);
+        else
+            load_transposed(memory, base + at[j / 2] + l * COLS, four);
+        v[j][0] = four[0];
+        v[j][1] = four[1];
+        v[j + 1][0] = four[2];
+        v[j + 1][1] = four[3];
+    }
+#endif
 }
 
-/* Load two or four neighbours, or half of eight neighbours, which are in two 16-byte pieces. */
-static void load_few(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
+/* Return the part of a number that the instruction truncates, rounded. */
+static uint rest_of(uint x)
 {
-    if (half_of)
-        LOAD_FEW(memory, base + at[0], x);
-}
-
-static void load_eight(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
-{
-    load_four(memory, base + at[half_of], x + 4 * half_of);
+    return as_uint((as_float(x) - as_float(x & 0xffffe000)) * ROUNDING);
 }
 
 /* Add the products of two sets of fragments, for half of the rows. The instruction truncates float32 numbers to TF32,
-   so they are first rounded by a multiplication, which keeps exact TF32 numbers. */
-static void multiply_once(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
+   so they are first rounded by a multiplication, which keeps exact TF32 numbers, or split into two TF32 numbers; products
+   of two low parts are omitted. */
+static void multiply(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
-#if IS_ROUNDED
-    UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
-        if (IN_HALF(i, half_of))
-            x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
-    if (half_of == 0)
-        UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 2)
-            v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
-#endif
-    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
-        if (IN_HALF(i, half_of))
-            multiply_add(memory, acc[i][j], x[i], v[j]);
-}
-
-/* The same with each float32 number split into two TF32 numbers; products of two low parts are omitted. */
-static void multiply_thrice(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
-{
+#if IS_SPLIT
     if (half_of == 0)
         return;
     uint v_small[WARP_COLS / 8][2];
@@ -303,37 +336,19 @@ static void multiply_thrice(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint 
         UNROLLED(j, WARP_COLS / 8)
             multiply_add(memory, acc[i][j], x[i], v[j]);
     }
-}
-
-/* Return the part of a number that the instruction truncates, rounded. */
-static uint rest_of(uint x)
-{
-    return as_uint((as_float(x) - as_float(x & 0xffffe000)) * ROUNDING);
-}
-
-/* Statements before and after a stage whose sums are accumulated separately: the instruction also truncates sums, and
-   these errors accumulate in long sums. */
-void begin_stage()
-{
-        float sums_of_stage[WARP_ROWS / 16][WARP_COLS / 8][4];
-        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
-            sums_of_stage[i][j][c] = 0;
-}
-
-void end_stage()
-{
-        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
-            acc[i][j][c] += sums_of_stage[i][j][c];
-}
-
-/* Statements that recompute NaN sums without splitting numbers: the parts of an infinity include NaN. */
-void repeat_nan()
-{
-                if (isnan(sum)) {
-                    sum = 0;
-                    for (ga_ssize l = 0; l < k && !isnan(sum); ++l)
-                        sum += a[ti * a_row + l * a_step] * b[tj * b_col + l * b_step];
-                }
+#else
+#if IS_ROUNDED
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
+        if (IN_HALF(i, half_of))
+            x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
+    if (half_of == 0)
+        UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 2)
+            v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
+#endif
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
+        if (IN_HALF(i, half_of))
+            multiply_add(memory, acc[i][j], x[i], v[j]);
+#endif
 }
 
 /* Statements that determine a group's tile, its matrices in the batch, and its part of the sums. */

@@ -3,36 +3,164 @@
 Float32 numbers are rounded to TF32, which has ten bits of mantissa. Precision ``high`` splits each float32 number into
 two TF32 numbers and multiplies three times. Sums are accumulated in float32.
 
+Kernels are generated for a tile shape, from functions in ``tensor_cores.cl``. Tiles of both matrices are copied to
+local memory asynchronously, several stages ahead, and each warp loads fragments from there.
+
 References
 ----------
 Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 performance" (2022).
+
+NVIDIA, "Parallel Thread Execution ISA" (mma.sync, ldmatrix, cp.async).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from optdb.codegen.gemm.families import Choice, Request
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, total_kernel
-from optdb.codegen.gemm.problem import FEW, Problem, classify
-from optdb.codegen.gemm.tensor_kernels import (
-    ARITHMETIC,
-    FEW_TERMS,
-    Arithmetic,
-    TensorBlock,
-    dtype_of,
-    kernel_name,
-    tensor_kernel,
-)
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, total_kernel
+from optdb.codegen.gemm.problem import ARITHMETIC, Along, Arithmetic, GroupTile, Problem, classify, dtype_of
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
+from optdb.codegen.source import body, filled, functions
+from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+
+#: Work items in a warp.
+WARP = 32
+#: Multiplying a number by this factor rounds the number before it is truncated to TF32, and preserves numbers that TF32
+#: represents exactly.
+ROUNDING = "(1 + 0x1.555556p-12f)"
+#: Size of an asynchronous copy, in bytes.
+_PIECE = 16
+#: Number of tile rows in a band; concurrent groups compute neighbouring tiles in a band.
+BAND = 8
+#: Size of a word, in bytes.
+_ITEM = 4
+#: Placeholders for local memory addresses, by instruction set: in PTX, addresses are integers.
+MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
+    "ptx": {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"},
+    "emulated": {"MEMORY": "__local uint *", "ADDRESS_OF": ""},
+}
+#: The type of the instruction that multiplies fragments, by the dtype of the matrices.
+_FRAGMENTS = {"float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32"}
+#: Number of words of local memory per work item; emulated instructions exchange fragments through them.
+EXCHANGED_WORDS = 6
+
+
+@dataclass(frozen=True)
+class TensorBlock(GroupTile):
+    """A tile that is computed on tensor cores.
+
+    Lengths are powers of two, `depth` is 16 or 32, and neither rows nor columns outnumber the work items.
+    """
+
+    #: Number of stages in local memory.
+    stages: int
+    #: Size of the part of the result that each warp computes.
+    warp_rows: int
+    warp_cols: int
+
+    @property
+    def name(self) -> str:
+        """The prefix of the kernels' names."""
+        return f"tensor_{self.rows}x{self.cols}x{self.depth}_{self.stages}_{self.warp_rows}x{self.warp_cols}"
+
+    @property
+    def items(self) -> int:
+        return (self.rows // self.warp_rows) * (self.cols // self.warp_cols) * WARP
+
+    @property
+    def stage_words(self) -> int:
+        """The number of words in a stage."""
+        return (self.rows + self.cols) * self.depth
+
+    @property
+    def local_bytes(self) -> int:
+        """A group's local memory in bytes."""
+        return self.stages * self.stage_words * _ITEM
+
+
+def kernel_name(tile: str, arithmetic: Arithmetic, along: Along) -> str:
+    """Return the name of a kernel that multiplies with the named tile."""
+    return f"{tile}_{arithmetic}_{''.join('nt'[side] for side in along)}"
+
+
+def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, instructions: Instructions) -> Kernel:
+    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
+    code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
+    # Fragments are loaded along the terms, across them, or, for 16-bit numbers across them, transposed.
+    across = "across" if dtype == "float32" else "transposed"
+    left, right = ("along" if is_along else across for is_along in along)
+    # Rows are multiplied in one step if numbers are split, or if both halves share fragments.
+    is_whole = block.warp_rows == 16 or (left == "across" and block.warp_rows < 64) or arithmetic == "tf32x3"
+    parts = [
+        body(code["positions"]),
+        *functions(f"gemm/tensor_cores_{instructions}.cl").values(),
+        *_functions("A", left, block.rows, block.warp_rows),
+        *_functions("B", right, block.cols, block.warp_cols),
+        *(code[name] for name in ("load_A", "load_B", "rest_of", "multiply")),
+        with_tile_found(code["MATMUL"]),
+    ]
+    piece, memory = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words
+    vector = min(block.warp_cols // 8, 4) if right == "across" else 2
+    words = {
+        **{"MATMUL": kernel_name(block.name, arithmetic, along), "copy_number": f"copy_number_{dtype}"},
+        **{**block.words(), "BAND": BAND, "PENDING": block.stages - 2},
+        **{"PIECE": piece, "TERMS": block.depth * piece // 4, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
+        **{"A_ACROSS": int(left == "across"), "B_ACROSS": int(right == "across")},
+        **{"IS_WHOLE": int(is_whole), "HALF_ROWS": max(block.warp_rows // 32, 1)},
+        **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
+        "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
+        **MEMORY_WORDS[instructions],
+        **{"IS_ROUNDED": int(dtype == "float32"), "ROUNDING": ROUNDING},
+        **{"FRAGMENTS": _FRAGMENTS[dtype], "product_of_words": f"product_{dtype}"},
+        **{"IS_SPLIT": int(arithmetic == "tf32x3"), "SUMS": "sums_of_stage" if arithmetic == "tf32x3" else "acc"},
+        # Float16 results, and sums that may be recomputed, are not stored as vectors.
+        **{"STORES_VECTORS": int(arithmetic == "tf32"), "VECTOR": vector},
+        **{"VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"},
+    }
+    return product_kernel(filled("\n".join(parts), **words), dtype)
+
+
+def with_tile_found(kernel: str, number: str = "get_group_id(0)") -> str:
+    """Return a kernel's code with the statements that locate the tile with a number inlined."""
+    return filled(kernel, FIND_TILE=filled(body(functions("gemm/tensor_cores.cl")["find_tile"]), NUMBER=number))
+
+
+def _functions(letter: str, kind: str, tile_length: int, warp_length: int) -> Iterator[str]:
+    """Yield the functions that copy tiles of a matrix, and those that find positions of its fragments.
+
+    `kind` is how fragments are loaded. Lengths are numbers of rows of matrix A, or of columns of matrix B.
+    """
+    code, is_along = functions("gemm/tensor_cores.cl"), kind == "along"
+    names = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
+    names |= {f"place_{kind}": f"place_{letter}"} | ({"load_near": f"load_near_{letter}"} if kind == "across" else {})
+    words = {
+        **{"SIDE": tile_length, "ALONG": int(is_along), "IS_LEFT": int(letter == "A"), "NEAR_ROWS": warp_length // 8},
+        "LINE": "(DEPTH / 4)" if is_along else f"({tile_length} / PIECE)",
+        "SWIZZLE": "SWIZZLED" if is_along else "EXCHANGED",
+    }
+    for name in names:
+        yield filled(code[name], **names, **words)
+
+
+def multiply_add_function(ending: str, instructions: Instructions) -> str:
+    """Return the code of float32's ``multiply_add`` and any function it calls, with `ending` appended to each name."""
+    code = functions(f"gemm/tensor_cores_{instructions}.cl")
+    called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
+    words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}
+    return filled("".join(code[name] for name in called), **words, **{name: name + ending for name in called})
+
 
 #: Minimum number of terms in a part of a sum; adding the parts takes another launch.
 PART = 1024
@@ -73,9 +201,8 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
-    # Small products do not benefit from tensor cores.
     problem, units = request.problem, context.profile.compute_units
-    if not context.profile.has_tensor_cores or min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
+    if not context.profile.has_tensor_cores or problem.is_too_small:
         return []
     rates = {_BLOCKS["square"]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
@@ -89,15 +216,12 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         multiply = tensor_kernel(block, arithmetic, problem.along, context.options.instructions)
         return [multiply, total_kernel(dtype_of(arithmetic))]
 
-    return [
-        Choice(
-            f"a product by {arithmetic}, {block.name}",
-            plan(problem, block, arithmetic, units),
-            2e-12 * problem.k * efforts[block],
-            functools.partial(kernels, block),
-        )
-        for block in fitting(context, efforts)
-    ]
+    found = []
+    for block in fitting(context, efforts):
+        name, planned = f"a product by {arithmetic}, {block.name}", plan(problem, block, arithmetic, units)
+        seconds = 2e-12 * problem.k * efforts[block]
+        found.append(Choice(name, planned, seconds, functools.partial(kernels, block)))
+    return found
 
 
 def rates_of(context: Context) -> Rates:
@@ -128,4 +252,4 @@ def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: in
     parts = max(min(-(-units // problem.tiles(block)), problem.k // PART), 1)
     # The length of a part is a multiple of this number, so that rows that are aligned remain aligned in each part.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
-    return by_tiles(problem, kernel_name(block, arithmetic, problem.along), block, parts, terms)
+    return by_tiles(problem, kernel_name(block.name, arithmetic, problem.along), block, parts, terms)

@@ -1,4 +1,4 @@
-/* NVIDIA's tensor core instructions, and the instructions that load their operands, in PTX; see tensor_kernels.py. */
+/* NVIDIA's tensor core instructions, and the instructions that load their operands, in PTX; see tensor_cores.py. */
 
 static void copy_async16(uint memory, uint word, GLOBAL_MEM const void *source, int bytes)
 {

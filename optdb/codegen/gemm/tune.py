@@ -18,12 +18,11 @@ import numpy as np
 from optdb.codegen.gemm import blocks, tensor_cores, tuning_table, warpgroups
 from optdb.codegen.gemm.blocks import LIBRARY, Block, table_class
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run
-from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
+from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Arithmetic, Problem, dtype_of, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
-from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import kernel_name, tensor_kernel
 from optdb.codegen.gemm.warpgroups import WarpgroupTile
-from optdb.codegen.kernels import CompiledKernel, try_compile
-from optdb.codegen.source import work_dtype
+from optdb.codegen.kernels import Kernel, try_compile
 from optdb.runtime import clblast
 from optdb.runtime.arrays import empty, from_host, to_host
 
@@ -105,31 +104,40 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
 
 def correct_choices(context: Context, dtype: str, candidates: set[Block], library: bool) -> dict[str, Compute]:
     """Return functions that multiply correctly, keyed by name: one for each block, and optionally one for CLBlast."""
+    error = 8 * float(np.finfo(dtype).eps)
     choices: dict[str, Compute] = {}
     for block in sorted(candidates, key=lambda block: block.name):
-        name = f"the candidate {block.name}"
-        kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is skipped")
-        if kernels is not None:
-            choices[block.name] = _by_block(block, kernels)
-    if library:
-        choices[LIBRARY] = lambda trial: clblast.multiply(
-            trial.context.queue, trial.arrays["a"], trial.arrays["b"], trial.arrays["z"]
-        )
-    error = 8 * float(np.finfo(dtype).eps)
-    for name, compute in list(choices.items()):
-        trial = TrialProduct(context, dtype, *_TRIAL)
-        if compute(trial) is False or not trial.is_correct(error):
-            del choices[name]
-    if not choices.keys() - {LIBRARY}:
+        plan_of = functools.partial(plan_with, dict.fromkeys(CLASSES, block), context, dtype)
+        name, trial = f"the candidate {block.name}", TrialProduct(context, dtype, *_TRIAL)
+        compute = _correct(trial, error, kernels_of({block}, dtype, context), plan_of, name)
+        if compute is not None:
+            choices[block.name] = compute
+    if not choices:
         raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
+    trial = TrialProduct(context, dtype, *_TRIAL)
+    if library and _by_library(trial) and trial.is_correct(error):
+        choices[LIBRARY] = _by_library
     return choices
 
 
-def _by_block(block: Block, kernels: Mapping[str, CompiledKernel]) -> Compute:
-    def compute(trial: TrialProduct) -> None:
-        trial.compute(plan_with(dict.fromkeys(CLASSES, block), trial.context, trial.dtype, trial.problem), kernels)
+def _by_library(trial: TrialProduct) -> bool:
+    a, b, z = (trial.arrays[letter] for letter in "abz")
+    return clblast.multiply(trial.context.queue, a, b, z)
 
-    return compute
+
+def _correct(
+    trial: TrialProduct, error: float, needed: Sequence[Kernel], plan_of: Callable[[Problem], GemmPlan], name: str
+) -> Compute | None:
+    """Return a function that multiplies by plans; None if kernels do not build, or compute a trial wrongly."""
+    kernels = try_compile(needed, trial.context, name, f"{name} is skipped")
+    if kernels is None:
+        return None
+
+    def compute(trial: TrialProduct) -> None:
+        run(plan_of(trial.problem), kernels, trial.context, trial.arrays, 1.0, 0.0)
+
+    compute(trial)
+    return compute if trial.is_correct(error) else None
 
 
 def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> dict[str, float]:
@@ -151,16 +159,13 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
 
     A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
     """
-    found = {}
+    found, along, units = {}, (True, False), context.profile.compute_units
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
-        needed = [tensor_kernel(block, "tf32", (True, False), context.options.instructions)]
-        kernels = try_compile(needed, context, block.name, "This tile shape is not used")
-        if kernels is None:
-            continue
-        compute, m = _by_tensor_block(block, kernels), block.rows * context.profile.compute_units
+        needed, m = [tensor_kernel(block, "tf32", along, context.options.instructions)], block.rows * units
+        plan_of = functools.partial(by_tiles, kernel=kernel_name(block.name, "tf32", along), tile=block, parts=1)
         trial = TrialProduct(context, "float32", m, block.cols, 3 * block.depth + 4)
-        compute(trial)
-        if not trial.is_correct(_TENSOR_ERROR):
+        compute = _correct(trial, _TENSOR_ERROR, needed, plan_of, block.name)
+        if compute is None:
             continue
         rates: list[float] = []
         for groups in range(1, _MOST_GROUPS + 1):
@@ -173,11 +178,6 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
     if found:
         tuning_table.record(context, {tensor_cores.TILES: {block.name: rates for block, rates in found.items()}})
     return found
-
-
-def _by_tensor_block(block: TensorBlock, kernels: Mapping[str, CompiledKernel]) -> Compute:
-    name = kernel_name(block, "tf32", (True, False))
-    return lambda trial: trial.compute(by_tiles(trial.problem, name, block, 1), kernels)
 
 
 def tune_warpgroups(
@@ -203,15 +203,10 @@ def tune_warpgroups(
 
         # Each stage of the ring is used twice, and part of the first stage is used a third time.
         trial = TrialProduct(context, dtype, m, n, 2 * tile.stages * stage_terms + 8)
-        needed = warpgroups.kernels_of(
-            warpgroups.plan(trial.problem, arithmetic, tile, groups), tile, arithmetic, context
-        )
-        kernels = try_compile(needed, context, tile.name, "This tile keeps its times")
-        if kernels is None:
-            continue
-        compute = functools.partial(_by_warpgroups, kernels, arithmetic, tile, groups)
-        compute(trial)
-        if not trial.is_correct(_TENSOR_ERROR):
+        plan_of = functools.partial(warpgroups.plan, arithmetic=arithmetic, tile=tile, groups=groups)
+        needed = warpgroups.kernels_of(plan_of(trial.problem), tile, arithmetic, context)
+        compute = _correct(trial, _TENSOR_ERROR, needed, plan_of, tile.name)
+        if compute is None:
             continue
         few = max(terms // 32, stage_terms)
         kinds = ((terms, 1), (2 * terms, 1), (few, 1), (few, _ROUNDS))
@@ -238,12 +233,6 @@ def _grows_evenly(*measured: tuple[int, float]) -> bool:
     return max(rates) < _UNEVEN * min(rates)
 
 
-def _by_warpgroups(
-    kernels: Mapping[str, CompiledKernel], arithmetic: Arithmetic, tile: WarpgroupTile, groups: int, trial: TrialProduct
-) -> None:
-    trial.compute(warpgroups.plan(trial.problem, arithmetic, tile, groups), kernels)
-
-
 class TrialProduct:
     """A product of random C-contiguous matrices."""
 
@@ -256,10 +245,6 @@ class TrialProduct:
         #: The matrices and the result, by letter.
         self.arrays = {"a": a, "b": b, "y": z, "z": z}
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
-
-    def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
-        """Enqueue a plan's launches."""
-        run(plan, kernels, self.context, self.arrays, 1.0, 0.0, work_dtype(self.dtype))
 
     def seconds(self, compute: Compute) -> float:
         """Return the shortest time that a choice takes for this product."""

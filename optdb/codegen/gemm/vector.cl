@@ -120,13 +120,9 @@ KERNEL void matmul_total(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY 
         sum[e] = 0;
         added[e] = 0;
     }
-#if STORES_WHOLE
-    const bool adds_whole = there == WIDE && y_step == 1 && (size_t)y % sizeof(WORDS) == 0;
+    const bool adds_whole = STORES_WHOLE && there == WIDE && y_step == 1 && (size_t)y % sizeof(WORDS) == 0;
     if (add && adds_whole)
         VSTORE(*(GLOBAL_MEM const WORDS *)y, 0, added);
-#else
-    const bool adds_whole = false;
-#endif
     if (add && !adds_whole) {
         UNROLLED(e, WIDE)
             added[e] = e < there ? LOAD(y[e * y_step]) : 0;

@@ -6,13 +6,14 @@ Rows are divided among work items; if there are few rows, the terms of their sum
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
-from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.operation import Kernels
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import body, filled, functions, load_w, work_dtype
+from optdb.codegen.source import body, filled, functions, load_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def matvec(
-    kernels: Mapping[str, CompiledKernel],
+    kernels: Kernels,
     context: Context,
     a: Array,
     x: Array,
@@ -62,7 +63,7 @@ def matvec(
         return
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)
     planned = _plan(context.profile.device_kind, context.profile.compute_units, m, k, steps, add)
-    run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta, work_dtype(z.dtype.name))
+    run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -81,5 +82,5 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     if parts == 1:
         return GemmPlan([launch])
     # The kernel that adds parts treats the result as one row.
-    adding_up = total(1, 1, m, parts, add, (0, 0, y0), (0, 0, z0), TOTAL_GROUP)
+    adding_up = total(Problem(1, 1, m, k, (0, 0, 0), (0, 0, 0), (0, 0, y0), (0, 0, z0), add), parts, TOTAL_GROUP)
     return GemmPlan([launch, adding_up], parts * m)

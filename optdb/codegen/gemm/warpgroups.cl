@@ -46,7 +46,24 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *left, ARRAY T *
     if (!are_aligned) {
         for (uint number = get_group_id(0); number < count; number += get_num_groups(0)) {
             BEGIN_TILE
-            BY_NUMBERS
+            #pragma unroll 1
+            for (int e = item; e < ROWS * COLS; e += ITEMS) {
+                const int ti = e / COLS, tj = e % COLS;
+                if (ti >= rows || tj >= cols)
+                    continue;
+                W sum = 0;
+                #pragma unroll 1
+                for (ga_ssize l = 0; l < k; ++l)
+                    sum += LOAD(a[ti * a_row + l * a_step]) * LOAD(b[tj * b_col + l * b_step]);
+                if (parts > 1) {
+                    sums[(i0 + ti) * n + j0 + tj] = sum;
+                    continue;
+                }
+                sum *= alpha;
+                if (add)
+                    sum += beta * LOAD(y[(i0 + ti) * y0 + (j0 + tj) * y1]);
+                z[(i0 + ti) * z0 + (j0 + tj) * z1] = STORE(sum);
+            }
         }
         return;
     }
@@ -67,14 +84,19 @@ void begin_tile()
         const ga_ssize z0 = t.s4, z1 = t.s5;
 }
 
-/* Statements that store a tile's results. Each item has two rows of each 64, and two neighbours of each 8 columns. Four
-   items exchange these, so that each has 16 bytes of a row. */
+/* Statements that store a tile's results, once all its products are complete. Each item has two rows of each 64, and two
+   neighbours of each 8 columns. Four items exchange these, so that each has 16 bytes of a row. */
 void store_tile()
 {
+#if !IS_LOADED
+            WGMMA("wait_group", " 0");
+            release_stage(signals, last, item);
+#endif
             const bool to_sums = parts > 1;
             const bool is_aligned = z1 == 1 && (ulong)z % 16 == 0 && z0 * sizeof(T) % 16 == 0;
             const bool is_wide = cols == COLS && (to_sums ? n % 4 == 0 : is_aligned && !add);
 #define WORDS(a, b, c, d) uint w0 = a, w1 = b, w2 = c, w3 = d;
+#define SCALED(x) as_uint(alpha * x)
             STORED(q, 0, ROW_BLOCKS, 1) STORED(r, 0, 2, 1) {
                 const int ti = (group * ROW_BLOCKS + q) * 64 + warp * 16 + lane / 4 + r * 8;
                 const ga_ssize i = i0 + ti;
@@ -93,54 +115,6 @@ void store_tile()
                         at += 8 * z1;
                     }
                 } else if (ti < rows) {
-                    STORE_SINGLES
-                }
-            }
-}
-
-/* Store a row's parts of sums. */
-void store_sums()
-{
-                    STORED(c, 0, COLS, 16) {
-                        WORDS(as_uint(x[c / 2]), as_uint(x[c / 2 + 1]), as_uint(x[c / 2 + 4]), as_uint(x[c / 2 + 5]))
-                        exchange(memory, lane, 1, &w0, &w2);
-                        exchange(memory, lane, 1, &w1, &w3);
-                        if (ti < rows)
-                            *(GLOBAL_MEM uint4 *)(sum + c + lane % 2 * 8 + lane / 2 % 2 * 4) = (uint4)(w0, w1, w2, w3);
-                    }
-}
-
-/* Store a row's float32 results. */
-void store_float32()
-{
-                    STORED(c, 0, COLS, 16) {
-                        WORDS(as_uint(alpha * x[c / 2]), as_uint(alpha * x[c / 2 + 1]), as_uint(alpha * x[c / 2 + 4]),
-                              as_uint(alpha * x[c / 2 + 5]))
-                        exchange(memory, lane, 1, &w0, &w2);
-                        exchange(memory, lane, 1, &w1, &w3);
-                        if (ti < rows)
-                            *(GLOBAL_MEM uint4 *)(to + c + lane % 2 * 8 + lane / 2 % 2 * 4) = (uint4)(w0, w1, w2, w3);
-                    }
-}
-
-/* Store a row's float16 results. */
-void store_float16()
-{
-#define TWO(at) (ga_float2half(alpha * x[at]).bits | (uint)ga_float2half(alpha * x[at + 1]).bits << 16)
-                    STORED(c, 0, COLS, 32) {
-                        WORDS(TWO(c / 2), TWO(c / 2 + 4), TWO(c / 2 + 8), TWO(c / 2 + 12))
-                        exchange(memory, lane, 1, &w0, &w1);
-                        exchange(memory, lane, 1, &w2, &w3);
-                        exchange(memory, lane, 2, &w0, &w2);
-                        exchange(memory, lane, 2, &w1, &w3);
-                        if (ti < rows)
-                            *(GLOBAL_MEM uint4 *)(to + c + lane % 4 * 8) = (uint4)(w0, w1, w2, w3);
-                    }
-}
-
-/* Store a row's results or parts of sums, number by number. */
-void store_singles()
-{
                     UNROLLED_RANGE(c, 0, COLS, 8) UNROLLED(e, 2) {
                         const int tj = c + lane % 4 * 2 + e;
                         W result = x[c / 2 + e];
@@ -154,6 +128,35 @@ void store_singles()
                         if (add)
                             result += beta * LOAD(y[i * y0 + (j0 + tj) * y1]);
                         to[tj * z1] = STORE(result);
+                    }
+                }
+            }
+}
+
+/* Store a row's parts of sums, or its float32 results. */
+void store_words()
+{
+                    STORED(c, 0, COLS, 16) {
+                        WORDS(BITS(x[c / 2]), BITS(x[c / 2 + 1]), BITS(x[c / 2 + 4]), BITS(x[c / 2 + 5]))
+                        exchange(memory, lane, 1, &w0, &w2);
+                        exchange(memory, lane, 1, &w1, &w3);
+                        if (ti < rows)
+                            *(GLOBAL_MEM uint4 *)(TO + c + lane % 2 * 8 + lane / 2 % 2 * 4) = (uint4)(w0, w1, w2, w3);
+                    }
+}
+
+/* Store a row's float16 results. */
+void store_halves()
+{
+#define TWO(at) (ga_float2half(alpha * x[at]).bits | (uint)ga_float2half(alpha * x[at + 1]).bits << 16)
+                    STORED(c, 0, COLS, 32) {
+                        WORDS(TWO(c / 2), TWO(c / 2 + 4), TWO(c / 2 + 8), TWO(c / 2 + 12))
+                        exchange(memory, lane, 1, &w0, &w1);
+                        exchange(memory, lane, 1, &w2, &w3);
+                        exchange(memory, lane, 2, &w0, &w2);
+                        exchange(memory, lane, 2, &w1, &w3);
+                        if (ti < rows)
+                            *(GLOBAL_MEM uint4 *)(to + c + lane % 4 * 8) = (uint4)(w0, w1, w2, w3);
                     }
 }
 
@@ -179,27 +182,12 @@ void fill_stage()
             filled_phase ^= filled_side == 0;
 }
 
-/* Multiply a stage's tiles. The previous stage's memory can be overwritten once its products are complete. */
+/* Multiply a stage's tiles. In TF32, the instruction cannot read a left tile across the terms, so items load fragments
+   of it. Odd lanes load the later terms first, so that the lanes of a warp read 32 different banks at a time. */
 void multiply_stage()
 {
             await_full(memory, its_maps, signals, side, phase);
-            begin_products();
-            UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
-                multiply_pieces(memory, acc[q], side * STAGE_WORDS + A_AT(group * ROW_BLOCKS + q, step),
-                                side * STAGE_WORDS + ROWS * DEPTH + B_AT(step), stage + step);
-            await_earlier_products();
-            if (stage > 0)
-                release_stage(signals, last, item);
-            last = side;
-            side = side == STAGES - 1 ? 0 : side + 1;
-            phase ^= side == 0;
-}
-
-/* The same for a left tile across the terms, which the instruction cannot read in TF32: items load fragments of it.
-   Odd lanes load the later terms first, so that the lanes of a warp read 32 different banks at a time. */
-void multiply_loaded_stage()
-{
-            await_full(memory, its_maps, signals, side, phase);
+#if IS_LOADED
             uint x[ROW_BLOCKS][4][4];
             const uint odd = lane % 2, term = lane % 4 ^ odd * 4, near = warp % 2 * 16 + lane / 4;
             const uint first = term * DEPTH + (near / 4 ^ term) * 4 + near % 4;
@@ -212,22 +200,28 @@ void multiply_loaded_stage()
                     x[q][step][r + 2] = odd ? now : then;
                 }
             }
-            begin_products();
+            WGMMA("fence", "");
             UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
                 multiply_loaded(memory, acc[q], x[q][step], side * STAGE_WORDS + ROWS * DEPTH + B_AT(step),
                                 stage + step);
-            await_earlier_products();
-            await_products();
+            WGMMA("commit_group", "");
+            WGMMA("wait_group", " 1");
+            WGMMA("wait_group", " 0");
             release_stage(signals, side, item);
+#else
+            WGMMA("fence", "");
+            UNROLLED(step, 4) UNROLLED(q, ROW_BLOCKS)
+                multiply_pieces(memory, acc[q], side * STAGE_WORDS + A_AT(group * ROW_BLOCKS + q, step),
+                                side * STAGE_WORDS + ROWS * DEPTH + B_AT(step), stage + step);
+            WGMMA("commit_group", "");
+            /* The previous stage's memory can be overwritten once its products are complete. */
+            WGMMA("wait_group", " 1");
+            if (stage > 0)
+                release_stage(signals, last, item);
+            last = side;
+#endif
             side = side == STAGES - 1 ? 0 : side + 1;
             phase ^= side == 0;
-}
-
-/* Statements after a tile's last stage, unless fragments were loaded. */
-void end_stages()
-{
-            await_products();
-            release_stage(signals, last, item);
 }
 
 /* Exchange one of two words with a lane whose number differs in one bit: both lanes get both words of one of them. */
@@ -239,27 +233,4 @@ static void exchange(MEMORY memory, uint lane, uint bit_of_lane, uint *low, uint
         *low = other;
     else
         *high = other;
-}
-
-/* Compute a tile of unaligned matrices, number by number. */
-void by_numbers()
-{
-    #pragma unroll 1
-    for (int e = item; e < ROWS * COLS; e += ITEMS) {
-        const int ti = e / COLS, tj = e % COLS;
-        if (ti >= rows || tj >= cols)
-            continue;
-        W sum = 0;
-        #pragma unroll 1
-        for (ga_ssize l = 0; l < k; ++l)
-            sum += LOAD(a[ti * a_row + l * a_step]) * LOAD(b[tj * b_col + l * b_step]);
-        if (parts > 1) {
-            sums[(i0 + ti) * n + j0 + tj] = sum;
-            continue;
-        }
-        sum *= alpha;
-        if (add)
-            sum += beta * LOAD(y[(i0 + ti) * y0 + (j0 + tj) * y1]);
-        z[(i0 + ti) * z0 + (j0 + tj) * z1] = STORE(sum);
-    }
 }

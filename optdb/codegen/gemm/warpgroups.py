@@ -27,17 +27,8 @@ import numpy as np
 
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel, total_kernel
-from optdb.codegen.gemm.problem import FEW, GroupTile, Problem
-from optdb.codegen.gemm.tensor_kernels import (
-    ARITHMETIC,
-    BAND,
-    FEW_TERMS,
-    MEMORY_WORDS,
-    ROUNDING,
-    Arithmetic,
-    dtype_of,
-    with_tile_found,
-)
+from optdb.codegen.gemm.problem import ARITHMETIC, Along, Arithmetic, GroupTile, Problem, dtype_of
+from optdb.codegen.gemm.tensor_cores import BAND, MEMORY_WORDS, ROUNDING, kernel_name, with_tile_found
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
@@ -63,6 +54,8 @@ LAYOUTS = ((True, True), (True, False), (False, True), (False, False))
 #: Loops that store results, by instruction set. PoCL needs long to compile unrolled loops with barriers, which emulated
 #: exchanges have.
 _STORED = {"ptx": "UNROLLED_RANGE(i, begin, end, step)", "emulated": "for (int i = begin; i < end; i += step)"}
+#: Statements that order products, by instruction set.
+_WGMMA = {"ptx": 'asm volatile("//@ wgmma." instruction ".sync.aligned" count ";" : : : "memory")', "emulated": ""}
 
 #: Placeholders for each arithmetic: the suffix of the instruction's name, the type of elements in tensor maps, and the
 #: number of terms in a word.
@@ -163,9 +156,8 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None or arithmetic not in DEFAULTS or not problem.k or not is_possible(context):
         return []
-    is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
     most_tiles = problem.tiles(_SMALLEST) * max(_parts(problem, arithmetic))
-    if not is_required and (is_small or _BUSY * most_tiles < profile.compute_units):
+    if not is_required and (problem.is_too_small or _BUSY * most_tiles < profile.compute_units):
         return []
     most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
     found = []
@@ -231,17 +223,12 @@ def _seconds(
 def kernels_of(planned: GemmPlan, tile: WarpgroupTile, arithmetic: Arithmetic, context: Context) -> list[Kernel]:
     """Return the kernels of a plan."""
     names, instructions = {launch.kernel for launch in planned.launches}, context.options.instructions
-    multiplying = [along for along in LAYOUTS if kernel_name(tile, arithmetic, along) in names]
+    multiplying = [along for along in LAYOUTS if kernel_name(tile.name, arithmetic, along) in names]
     return [
         *(multiply_kernel(tile, arithmetic, along, instructions) for along in multiplying),
         pack_kernel(arithmetic),
         total_kernel(dtype_of(arithmetic)),
     ]
-
-
-def kernel_name(tile: WarpgroupTile, arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
-    return f"{tile.name}_{arithmetic}_{''.join('nt'[side] for side in along)}"
 
 
 def pack_kernel(arithmetic: Arithmetic) -> Kernel:
@@ -252,15 +239,11 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     )
 
 
-def multiply_kernel(
-    tile: WarpgroupTile, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
-) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
-
-    `instructions` selects the device's instructions, or functions that emulate them slowly.
-    """
+def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, instructions: Instructions) -> Kernel:
+    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
+    # Items load the tiles of the left matrix into registers.
     is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
-    text = _code(dtype, is_loaded, instructions)
+    text = _code(dtype, instructions)
     terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
     # Positions of 64 rows and of all columns, in words, for each 32 bytes of terms.
     steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
@@ -268,10 +251,11 @@ def multiply_kernel(
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
         "B_AT(step)": f"((step) * {steps[1]})",
         "STORED(i, begin, end, step)": _STORED[instructions],
+        "WGMMA(instruction, count)": _WGMMA[instructions],
         "ROUNDED_BITS(x)": _BITS[arithmetic][1],
     }
     words: dict[str, Any] = {
-        **{"MATMUL": kernel_name(tile, arithmetic, along), "BAND": BAND},
+        **{"MATMUL": kernel_name(tile.name, arithmetic, along), "BAND": BAND},
         "product_of_words": f"product_{dtype}",
         **{**tile.words(), "STAGE_WORDS": tile.stage_words, "STAGE_BYTES": tile.stage_words * _WORD},
         **{
@@ -279,7 +263,7 @@ def multiply_kernel(
             "ROW_BLOCKS": tile.rows // tile.warpgroups // _ROWS,
             "MAP_WORDS": _MAP,
         },
-        **{"TERMS": terms, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
+        **{"TERMS": terms, "IS_LOADED": int(is_loaded), "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
         **{**chosen, "FACTORS": _factors(arithmetic, along)},
         "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{tile.cols}{chosen['TYPES']}",
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
@@ -294,19 +278,16 @@ def multiply_kernel(
     return product_kernel(text, dtype, **words)
 
 
-def _code(dtype: str, is_loaded: bool, instructions: Instructions) -> str:
-    """Return the text of the kernel that multiplies, and of the functions that it calls.
-
-    `is_loaded` says whether items load the tiles of the left matrix into registers.
-    """
+def _code(dtype: str, instructions: Instructions) -> str:
+    """Return the text of the kernel that multiplies, and of the functions that it calls."""
+    statements = ("begin_tile", "describe_matrices", "fill_stage", "multiply_stage")
     code, called = functions("gemm/warpgroups.cl"), dict(functions(f"gemm/warpgroups_{instructions}.cl"))
-    parts = {name.upper(): body(code[name]) for name in ("begin_tile", "describe_matrices", "fill_stage", "by_numbers")}
+    parts = {name.upper(): body(code[name]) for name in statements}
     parts["BEGIN_TILE"] = with_tile_found(parts["BEGIN_TILE"], "number")
-    parts["MULTIPLY_STAGE"] = body(code["multiply_loaded_stage" if is_loaded else "multiply_stage"])
-    parts["END_STAGES"] = "" if is_loaded else body(code["end_stages"])
-    stores = {name.upper(): body(code[name]) for name in ("store_sums", "store_singles")}
-    stores["STORE_RESULTS"] = body(code[f"store_{dtype}"])
-    parts["STORE_TILE"] = filled(body(code["store_tile"]), **stores)
+    words, halves = body(code["store_words"]), body(code["store_halves"])
+    results = filled(words, TO="to", BITS="SCALED") if dtype == "float32" else halves
+    sums = filled(words, TO="sum", BITS="as_uint")
+    parts["STORE_TILE"] = filled(body(code["store_tile"]), STORE_SUMS=sums, STORE_RESULTS=results)
     tiles = filled(body(called.pop("run_tiles")), **parts)
     texts = [*called.values(), code["exchange"], filled(code["MATMUL"], RUN_TILES=tiles, **parts)]
     if instructions == "emulated":
@@ -315,7 +296,7 @@ def _code(dtype: str, is_loaded: bool, instructions: Instructions) -> str:
     return "".join(texts)
 
 
-def _factors(arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:
+def _factors(arithmetic: Arithmetic, along: Along) -> str:
     """Return the factors of both matrices, and, for float16, whether each matrix is read across terms."""
     across = [int(not is_along) for is_along in along] if arithmetic == "float16" else []
     return ", ".join(map(str, [1, 1, *across]))
@@ -376,7 +357,7 @@ def plan(
         right = _side("b", problem, arithmetic, is_aligned, False)
     b_matrix, b_col, b_term = right.strides
     as_read = replace(problem, a=left.strides, b=(b_matrix, b_term, b_col))
-    name, terms = kernel_name(tile, arithmetic, (left.is_along, right.is_along)), terms_of(arithmetic, tile.depth)
+    name, terms = kernel_name(tile.name, arithmetic, (left.is_along, right.is_along)), terms_of(arithmetic, tile.depth)
     whole = by_tiles(as_read, name, tile, parts, terms)
     multiply, *adding = whole.launches
     groups = min(groups, multiply.items[0] // tile.items)

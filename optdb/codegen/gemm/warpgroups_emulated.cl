@@ -96,18 +96,6 @@ static void release_stage(__local ulong *signals, uint side, uint item)
         signals[SIGNAL_WORDS * side + 1] += 1;
 }
 
-static void begin_products()
-{
-}
-
-static void await_earlier_products()
-{
-}
-
-static void await_products()
-{
-}
-
 /* Return eight words of terms of a row, in a tile along the terms or across them, where each term has 16 bits. */
 static uint8 words_of(__local const uint *memory, uint tile, bool along, uint row)
 {
@@ -188,7 +176,6 @@ void run_tiles()
                 MULTIPLY_STAGE
             }
         }
-        END_STAGES
         STORE_TILE
     }
 }

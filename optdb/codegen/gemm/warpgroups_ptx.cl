@@ -98,23 +98,6 @@ static void copy_stage(uint memory, GLOBAL_MEM const uint *maps, uint signals, u
         copy_box(to + 4 * (ROWS + c) * DEPTH, maps + MAP_WORDS, B_ALONG ? l : j + c, B_ALONG ? j : l, b_matrix, signal);
 }
 
-static void begin_products()
-{
-    asm volatile("//@ wgmma.fence.sync.aligned;" : : : "memory");
-}
-
-/* Commit products, and wait for all others. */
-static void await_earlier_products()
-{
-    asm volatile("//@ wgmma.commit_group.sync.aligned;" : : : "memory");
-    asm volatile("//@ wgmma.wait_group.sync.aligned 1;" : : : "memory");
-}
-
-static void await_products()
-{
-    asm volatile("//@ wgmma.wait_group.sync.aligned 0;" : : : "memory");
-}
-
 /* Return the descriptor of a swizzled tile. Across the terms, blocks of 128 bytes are `DEPTH * TERMS` words apart. */
 static ulong described(uint memory, uint word)
 {
@@ -171,7 +154,6 @@ void run_tiles()
             for (uint stage = 0; stage < stages; ++stage) {
                 MULTIPLY_STAGE
             }
-            END_STAGES
             STORE_TILE
         }
     }

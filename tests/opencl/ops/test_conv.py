@@ -184,9 +184,9 @@ def test_each_function_keeps_the_precision_that_it_was_compiled_with(monkeypatch
     seen = []
 
     def listening(function):
-        def listen(*args):
-            seen.append(args[-1])
-            return function(*args)
+        def listen(call, *args):
+            seen.append(call.precision)
+            return function(call, *args)
 
         return listen
 
