@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,8 +41,8 @@ SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
 #: Arguments with a larger sum violate a condition.
 LIMIT = 1e6
 #: The modes: with calls in the calling thread where that pays or never, for devices with their own memory, with kernels
-#: for GPUs, with merged launches, and PyTensor's own.
-MODES = ("opencl", "threads", "own memory", "gpu kernels", "merged", "python")
+#: for GPUs, with kernels of a few scalars, with merged launches, and PyTensor's own.
+MODES = ("opencl", "threads", "own memory", "gpu kernels", "small kernels", "merged", "python")
 #: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]
 
@@ -54,7 +55,9 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "normal": lambda x, **options: pt.random.normal(x, **options),
 }
 #: The operations that take one array.
-_OF_ONE = ("tanh", "reversed", "mean", "rolled", "zeroed", "sliced", "sorted", "transposed")
+_OF_ONE = ("tanh", "reversed", "mean", "rolled", "zeroed", "sliced", "sorted", "transposed", "unrolled")
+#: Maximum number of elements that "unrolled" computes one by one.
+_MOST_UNROLLED = 12
 
 
 class Failure(Exception):
@@ -167,7 +170,20 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
             return pt.sort(x, axis=0)
         case "zeroed":
             return pt.set_subtensor(x[:1], 0.0)
+        case "unrolled":
+            return _unrolled(x, min(math.prod(variables[0].type.shape), _MOST_UNROLLED))
     return x.T.reshape(x.shape) if x.ndim > 1 else x * 2
+
+
+def _unrolled(x: Any, steps: int) -> Any:
+    """Return an array with elements that are set one by one, each from all elements before it."""
+    elements = x.flatten()
+    state, following = elements.sum() * 0, elements
+    for step in range(steps):
+        state = pt.tanh(0.5 * state + elements[step])
+        target = following[steps - 1 - step]
+        following = pt.inc_subtensor(target, state) if step % 3 else pt.set_subtensor(target, state)
+    return following.reshape(x.shape)
 
 
 def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode: Any) -> Any:
@@ -226,6 +242,8 @@ def _context_of(name: str) -> Context:
         context.options = replace(context.options, most_work_in_caller=0)
     if name == "own memory":
         context.profile = replace(context.profile, shares_host_memory=False)
+    if name == "small kernels":
+        context.options = replace(context.options, loop_steps=12)
     if name == "gpu kernels":
         context.profile = context.profile.as_kind("gpu")
     return context

@@ -40,6 +40,9 @@ class ContextOptions:
     warpgroup_tiles: Literal["faster", "all"] = "faster"
     #: The tile for these products, as fields of `gemm.warpgroups.WarpgroupTile`; None selects the fastest tile.
     warpgroup_tile: tuple[int, ...] | None = None
+    #: Maximum number of scalar operations per point in a kernel of `codegen.loops`; compile time grows faster than this
+    #: number.
+    loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
     #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
     most_work_in_caller: int = 200_000

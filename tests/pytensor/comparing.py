@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,25 +43,26 @@ def sort_on_host(x: Any, axis: int = -1) -> Any:
     return SortOnHost(axis)(x)
 
 
-def mode_of_kind(kind: str) -> Mode:
-    """Return the mode of a context with the kernels of processors ('cpu') or of other devices ('gpu')."""
-    return Mode(_LinkerOfKind(kind), optdb.pytensor.OPENCL.provided_optimizer)
+def mode_of_kind(kind: str, **options: Any) -> Mode:
+    """Return the mode of a context with the kernels of processors ('cpu') or of other devices ('gpu'), and options."""
+    return Mode(_LinkerOfKind(kind, options), optdb.pytensor.OPENCL.provided_optimizer)
 
 
 class _LinkerOfKind(optdb.pytensor.OpenCLLinker):
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, options: dict[str, Any]) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.options = kind, options
 
     @property
     def context(self) -> Context:
-        return _context_of_kind(self.kind)
+        return _context_of_kind(self.kind, *self.options.items())
 
 
 @functools.cache
-def _context_of_kind(kind: str) -> Context:
+def _context_of_kind(kind: str, *options: tuple[str, Any]) -> Context:
     made = new_context()
     made.profile = made.profile.as_kind(kind)
+    made.options = replace(made.options, **dict(options))
     return made
 
 

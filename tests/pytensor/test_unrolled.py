@@ -11,7 +11,7 @@ import pytest
 from pytensor.scalar.basic import Composite
 
 import optdb.pytensor
-from optdb.device.schedule import elementwise, points
+from optdb.device.schedule import elementwise
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.pytensor.comparing import compare, mode_of_kind
 
@@ -69,11 +69,9 @@ def test_kernels_compute_each_scalar_once(name, steps):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DEVICE_KINDS)
 @pytest.mark.parametrize("name", _MODELS)
-def test_large_bodies_are_divided_into_kernels(name, kind, monkeypatch):
-    monkeypatch.setattr(points, "MOST_STEPS", 20)
-    monkeypatch.setattr(elementwise, "MOST_STEPS", 20)
+def test_large_bodies_are_divided_into_kernels(name, kind):
     inputs, outputs = _MODELS[name](6)
-    device = compare(inputs, outputs, _arguments(inputs), mode=mode_of_kind(kind))
+    device = compare(inputs, outputs, _arguments(inputs), mode=mode_of_kind(kind, loop_steps=20))
     assert _scalars_of_kernels(device) <= 2 * _scalars_of_graph(device)
     assert optdb.pytensor.explain(device).count("a loop over 1 points") > 2
 
@@ -86,6 +84,19 @@ def test_replaced_elements_are_stored_by_one_kernel():
         y = y[t].set(pt.exp(x[t + 1]))
     device = compare([x], y, [np.linspace(-1, 1, 40)])
     assert optdb.pytensor.explain(device).count("a loop over") == 2
+
+
+@pytest.mark.parametrize("most", [5, 12])
+def test_bodies_are_divided_until_they_fit(most, monkeypatch):
+    # Tensors that are stored already are no way to divide a body: lowering would never end.
+    monkeypatch.setattr(elementwise, "MOST_SCALARS", 4)
+    x = pt.vector("x", dtype="float64", shape=(5,))
+    scalars = [x[0]]
+    for number in range(24):
+        scalars.append(pt.tanh(scalars[-1] * x[number % 5] + scalars[number // 2]))
+    y = pt.tanh(x * scalars[-1] + scalars[7]) * scalars[12] + pt.exp(x - scalars[9]) * scalars[3]
+    mode = mode_of_kind("cpu", loop_steps=most)
+    compare([x], [y, pt.stack(scalars[::4])], [np.linspace(-1, 1, 5)], mode=mode)
 
 
 def test_replaced_slices_may_overlap():

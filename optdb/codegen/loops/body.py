@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -113,29 +114,29 @@ def _buffers_of(source: Source) -> set[Buffer]:
     return {source.matrix, source.vector} if isinstance(source, RowProduct) else set()
 
 
-#: Maximum number of steps in a body; compile time grows faster than the number of steps.
-MOST_STEPS = 1500
-
 #: A value, or a constant of the program.
 Operand = LoweredValue | Number
 
 
 class TooLarge(Exception):
-    """A body has too many steps for one kernel."""
+    """A body has more steps than it may have."""
 
 
 class LoopBody:
-    """The body of a kernel that loops over a domain: a scalar program and its sources, each emitted once."""
+    """The body of a kernel that loops over a domain: a scalar program and its sources, each emitted once.
 
-    def __init__(self, domain: Sequence[int]) -> None:
+    If the body would have more than `most_steps` steps, methods that add steps raise `TooLarge`.
+    """
+
+    def __init__(self, domain: Sequence[int], most_steps: int = sys.maxsize) -> None:
         self.domain = tuple(domain)
+        self.most_steps = most_steps
         self.sources: list[Source] = []
         self.dtypes: list[str] = []
         self.steps: list[tuple[Scalar, tuple[Operand, ...]]] = []
         #: The buffers that are read at computed indices.
         self.tables: list[Buffer] = []
         self._slots: dict[Any, LoweredValue] = {}
-        self.most_steps = MOST_STEPS
         #: The buffers that each of the first steps depends on.
         self._needs: list[set[Buffer]] = []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from optdb.codegen.loops.body import MOST_STEPS, Buffer, Index, LoweredValue, TooLarge
+from optdb.codegen.loops.body import Buffer, Index, LoweredValue, TooLarge
 from optdb.codegen.loops.kernel import grid_of
 from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target, results_of
 from optdb.codegen.scalars.program import Number
@@ -83,15 +83,13 @@ class ElementwiseSchedule:
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
         """Return an empty body; the number of steps is not limited for one point, because kernels share the body."""
-        lowering = Lowering(self.stored, domain, self._takes_rows)
-        if not domain:
-            lowering.most_steps = sys.maxsize
-        return lowering
+        most_steps = self.context.options.loop_steps if domain else sys.maxsize
+        return Lowering(self.stored, domain, self._takes_rows, most_steps)
 
     def steps(self) -> list[Step]:
         while True:
             self._lower_waiting()
-            points = PointLoops(self.lowering(()), self._profile)
+            points = PointLoops(self.lowering(()), self.context)
             steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
             if not points.body.missing:
                 break
@@ -265,7 +263,7 @@ class ElementwiseSchedule:
                 raise
             return needed
         needed = list(lowering.missing)
-        if not needed and not domain and len(lowering.steps) > MOST_STEPS:
+        if not needed and not domain and len(lowering.steps) > self.context.options.loop_steps:
             return lowering.repeated(roots)
         if not needed and domain and len(lowering.steps) > MOST_SCALARS:
             return lowering.scalars()

@@ -50,8 +50,8 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 class Lowering(LoopBody):
     """Writes a kernel's body over a domain; with `takes_rows`, the body may multiply matrix rows by a vector."""
 
-    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool) -> None:
-        super().__init__(domain)
+    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool, most_steps: int) -> None:
+        super().__init__(domain, most_steps)
         #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
         self.unrolled: dict[Folded, None] = {}
@@ -112,7 +112,8 @@ class Lowering(LoopBody):
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
-        computed = [tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root]
+        of_elementwise = (tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root)
+        computed = [tensor for tensor in of_elementwise if resolve(tensor, self._stored) is tensor]
         return [*computed[len(computed) // 2 :][:1]]
 
     def repeated(self, roots: Container[Tensor | None]) -> list[Tensor]:

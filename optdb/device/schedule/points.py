@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from optdb.codegen.loops.body import MOST_STEPS, Buffer, Index, Load, LoopBody, LoweredValue, Operand
+from optdb.codegen.loops.body import Buffer, Index, Load, LoopBody, LoweredValue, Operand
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.targets import ElementStore, Target, buffer_of, moved, results_of
 from optdb.codegen.scalars.costs import CHEAP
 from optdb.codegen.scalars.program import Number
 from optdb.device.schedule.lowering import Lowering
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, FusibleLoop
-from optdb.runtime.device_profiles import DeviceProfile
+from optdb.runtime.context import Context
 
 
 @dataclass(eq=False)
@@ -34,9 +34,9 @@ class _Segment:
 class PointLoops:
     """The kernels of loops over one point, in the order in which the loops are added."""
 
-    def __init__(self, body: Lowering, profile: DeviceProfile) -> None:
+    def __init__(self, body: Lowering, context: Context) -> None:
         self.body = body
-        self._profile = profile
+        self._context = context
         self._segments: list[_Segment] = []
 
     def add(self, loops: Sequence[FusibleLoop]) -> range:
@@ -50,7 +50,7 @@ class PointLoops:
             numbers = [x.number for x in results_of(target) if isinstance(x, LoweredValue) and x.is_step]
             ready.setdefault(max([begin, *numbers]), []).append(target)
         end = max(len(body.steps), begin + 1)
-        kernels = -(-(end - begin) // MOST_STEPS)
+        kernels = -(-(end - begin) // self._context.options.loop_steps)
         length = -(-(end - begin) // kernels)
         segment, buffers = self._begun(begin, loops[0].grid), set[Buffer]()
         for number in range(begin, end):
@@ -105,7 +105,6 @@ class PointLoops:
 
     def _kernel(self, segment: _Segment, slots: dict[int, tuple[Buffer, int]]) -> FusedKernel:
         whole, body = self.body, LoopBody(())
-        body.most_steps = whole.most_steps
         values: dict[int, Operand] = {}
 
         def operand(x: Operand) -> Operand:
@@ -134,4 +133,4 @@ class PointLoops:
             for number in numbers:
                 buffer, position = slots[number]
                 targets.append(ElementStore(values[number], buffer, Index(position)))
-        return FusedKernel(LoopKernel(body, targets, self._profile), segment.grid)
+        return FusedKernel(LoopKernel(body, targets, self._context.profile), segment.grid)
