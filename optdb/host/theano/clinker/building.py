@@ -118,7 +118,9 @@ class ModuleBuilder:
             *("-o", str(library), str(source)),
             *(f"-l{name}" for name in [*environment.libraries, *cmodule.std_libs()]),
         ]
-        return library if self._run(command, lambda: _described(unit)) else None
+        # The status is also 0 if another part of the program waited for all children.
+        is_built = self._run(command, lambda: _described(unit)) and library.exists()
+        return library if is_built else None
 
     def _run(self, command: list[str], purpose: Callable[[], str]) -> bool:
         with trace_log.compiler_run("C compiler", purpose):

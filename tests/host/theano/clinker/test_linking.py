@@ -132,6 +132,23 @@ def test_many_modules_need_few_compilers_and_a_second_process_none(tmp_path, com
 
 
 @pytest.mark.slow
+def test_a_compiler_that_fails_where_another_part_of_the_program_waits_for_children(tmp_path, compiler_log):
+    script = tmp_path / "bin" / "g++"
+    first, *others = script.read_text().splitlines(True)
+    # The first unit does not compile.
+    failing = f'case "$*" in *unit.cpp*) mkdir {tmp_path}/failed 2>/dev/null && exit 1 ;; esac\n'
+    script.write_text("".join([first, failing, *others]))
+    code = """
+        import signal
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the status of each child is lost
+        f = theano.function([x], [Times(str(n))(x) for n in range(8)])
+        print(json.dumps([float(value) for value in f(2.0)]))
+    """
+    assert run(code, tmp_path / "compiledir") == [2.0 * n for n in range(8)]
+    assert (tmp_path / "failed").exists()
+
+
+@pytest.mark.slow
 def test_a_theano_without_optdbs_linker_uses_the_same_modules(tmp_path):
     code = """
         # No DimShuffle: Theano alone compiles ops that have their C code in a file in each process.
