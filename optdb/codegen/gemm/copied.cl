@@ -67,27 +67,22 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         else \
             copy_number_float32(memory, to + place(l, i), source, exists); \
     }
-#define COPY_A(base, is_whole, terms) \
-    if (A_NUMBERS) { \
-        COPY_NUMBERS(base + x_to, x, A_PLACE, ROWS, a_row, is_whole, rows, terms) \
+#define COPY_TILE(to, from, numbers, along, place, length, across, step, is_whole, there, terms) \
+    if (numbers) { \
+        COPY_NUMBERS(to, from, place, length, across, is_whole, there, terms) \
     } else { \
-        COPY_PIECES(base + x_to, x, A_ALONG, ROWS, GAP(A_ALONG), a_row, a_step, is_whole, rows, terms) \
+        COPY_PIECES(to, from, along, length, GAP(along), across, step, is_whole, there, terms) \
     }
-#define COPY_B(base, is_whole, terms) \
-    if (B_NUMBERS) { \
-        COPY_NUMBERS(base + v_to, v, B_PLACE, COLS, b_col, is_whole, cols, terms) \
-    } else { \
-        COPY_PIECES(base + v_to, v, B_ALONG, COLS, GAP(B_ALONG), b_col, b_step, is_whole, cols, terms) \
-    }
+#define COPY_TILES(base, is_whole, terms) \
+    COPY_TILE(base + x_to, x, A_NUMBERS, A_ALONG, A_PLACE, ROWS, a_row, a_step, is_whole, rows, terms) \
+    COPY_TILE(base + v_to, v, B_NUMBERS, B_ALONG, B_PLACE, COLS, b_col, b_step, is_whole, cols, terms)
 #define COPY(stage, side) { \
         const uint base = (side) * STAGE_WORDS; \
         const int terms = (int)min(k - (ga_ssize)(stage) * DEPTH, (ga_ssize)DEPTH); \
         if ((stage) < whole) { \
-            COPY_A(base, true, terms) \
-            COPY_B(base, true, terms) \
+            COPY_TILES(base, true, terms) \
         } else { \
-            COPY_A(base, false, terms) \
-            COPY_B(base, false, terms) \
+            COPY_TILES(base, false, terms) \
         } \
         x += DEPTH * (A_NUMBERS ? 1 : a_step); \
         v += DEPTH * (B_NUMBERS ? 1 : b_step); \
