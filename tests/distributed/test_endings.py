@@ -20,7 +20,17 @@ from profiles.distributed import build
 from profiles.models.feedforward import Network
 from profiles.models.parts import images
 from profiles.steps_of_simulators import batches_of, compiled
-from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
+from tests.distributed.training import (
+    WIDTH,
+    alone,
+    batches,
+    check,
+    check_state,
+    state_of,
+    step,
+    two_devices,
+    with_memory_of_their_own,
+)
 from tests.effort import examples
 
 pytestmark = pytest.mark.skipif(not loop_library(), reason="there is no C compiler")
@@ -46,10 +56,6 @@ def endings(monkeypatch):
 
     monkeypatch.setattr(SynchronousReplica, "end", noting)
     return noted
-
-
-def state_of(train, f):
-    return [train.get(shared) for shared in f.get_shared()]
 
 
 def normalized():
@@ -189,8 +195,7 @@ def test_an_ending_that_cannot_be_put_together(f, devices, monkeypatch, endings)
         assert failed and made < len(given)
         train.train(given[made:])
         state = state_of(train, f)
-    for value, like in zip(state, alone(f, given)[1], strict=True):
-        np.testing.assert_allclose(value, like, rtol=1e-10)
+    check_state(f, state, given)
 
 
 def test_a_batch_that_fails_leaves_the_step_before_it(devices):

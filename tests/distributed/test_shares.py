@@ -14,7 +14,17 @@ from optdb.runtime.driver_batches import loop_library
 from optdb.runtime.packing import PackedVector
 from optdb.runtime.scripts import Script
 from tests.distributed.test_endings import AGREE
-from tests.distributed.training import alone, batches, check, step, two_devices, wide_step, with_memory_of_their_own
+from tests.distributed.training import (
+    alone,
+    batches,
+    check,
+    check_state,
+    state_of,
+    step,
+    two_devices,
+    wide_step,
+    with_memory_of_their_own,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +46,6 @@ def shares(monkeypatch):
 
     monkeypatch.setattr(PackedVariables, "download_share", noting)
     return noted
-
-
-def state_of(train, f):
-    return [train.get(shared) for shared in f.get_shared()]
 
 
 def mixed_step():
@@ -125,8 +131,7 @@ def test_a_device_that_fails(method, calls, devices, shares, monkeypatch):
         assert failed and made < len(given)
         train.train(given[made:])
         state = state_of(train, f)
-    for value, like in zip(state, alone(f, given)[1], strict=True):
-        np.testing.assert_allclose(value, like, rtol=1e-10)
+    check_state(f, state, given)
 
 
 @pytest.mark.skipif(not loop_library(), reason="there is no C compiler")
@@ -152,8 +157,7 @@ def test_a_script_that_fails(computes, devices, shares, monkeypatch):
         made = train.steps
         train.train(given[made:])
         state = state_of(train, f)
-    for value, like in zip(state, alone(f, given)[1], strict=True):
-        np.testing.assert_allclose(value, like, rtol=1e-10)
+    check_state(f, state, given)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])

@@ -57,12 +57,27 @@ def alone(f, given):
         return results, [sim.get(shared) for shared in f.get_shared()]
 
 
+def state_of(train, f):
+    """Return the values of a function's shared variables after training."""
+    return [train.get(shared) for shared in f.get_shared()]
+
+
 def check(f, found, state, given, rtol=1e-10):
+    """Compare results and the state with those of one device."""
     results, expected = alone(f, given)
     for ours, theirs in zip(found, results, strict=True):
-        for value, wanted in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(value, wanted, rtol=rtol)
-    for value, wanted in zip(state, expected, strict=True):
+        check_values(ours, theirs, rtol)
+    check_values(state, expected, rtol)
+
+
+def check_state(f, state, given):
+    """Compare the state with that of one device."""
+    check_values(state, alone(f, given)[1])
+
+
+def check_values(found, expected, rtol=1e-10):
+    """Compare arrays with expected ones."""
+    for value, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=rtol)
 
 

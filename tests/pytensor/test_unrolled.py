@@ -88,7 +88,7 @@ def test_replaced_elements_are_stored_by_one_kernel():
 
 @pytest.mark.parametrize("most", [5, 12])
 def test_bodies_are_divided_until_they_fit(most, monkeypatch):
-    # Tensors that are stored already are no way to divide a body: lowering would never end.
+    # Storing a stored tensor again does not shrink a body, so lowering would never end.
     monkeypatch.setattr(elementwise, "MOST_SCALARS", 4)
     x = pt.vector("x", dtype="float64", shape=(5,))
     scalars = [x[0]]

@@ -137,7 +137,7 @@ class LoopBody:
         #: The buffers that are read at computed indices.
         self.tables: list[Buffer] = []
         self._slots: dict[Any, LoweredValue] = {}
-        #: The buffers that each of the first steps depends on.
+        #: The buffers that each step depends on, for the steps that `buffers_needed` has visited.
         self._needs: list[set[Buffer]] = []
 
     @property

@@ -155,9 +155,11 @@ class ElementwiseSchedule:
             added = self._store_into(broadcast(piece.part, shape), region.part(shape, offset, strides))
             own = is_replaced[tuple([stripe.slice for stripe in piece.stripes])]
             # Pieces that do not overlap need not wait for each other, so that one kernel can store all of them.
+            overlaps = piece is not pieces[-1] and own.any()
             for node in added:
-                node.after += nodes if own.any() else base
-            own[...] = True
+                node.after += nodes if overlaps else base
+            if piece is not tensor:  # a single piece, which may be large, touches no element
+                own[...] = True
             nodes += added
         return nodes
 
