@@ -14,7 +14,7 @@ from optdb.runtime.buffer_assignment import ALIGNMENT
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl
-from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
+from optdb.runtime.pinned_memory import LEAST_NBYTES, known_pinned_memory
 from optdb.runtime.scripts import IMMEDIATE, Calls, Pending
 
 
@@ -239,7 +239,7 @@ class StagingBuffer:
         device must have finished using the array that was staged two calls earlier.
         """
         pinned = known_pinned_memory(self._context)
-        if pinned is None or value.nbytes not in ASYNC_SIZES:
+        if pinned is None or value.nbytes < LEAST_NBYTES:
             return None
         array = self._next_array(value)
         if array is None:

@@ -1,7 +1,7 @@
 """Pinned memory, through which some drivers copy arrays to a device several times faster.
 
-The caller may change an array once it has been copied to pinned memory. For asynchronous copies, pinned memory is
-always faster; for blocking copies, a trial decides once per context.
+The caller may change an array once it has been copied to pinned memory. For asynchronous copies, and for arrays that
+several threads copy in pieces, pinned memory is always faster; for other copies, a trial decides once per context.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +22,14 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The sizes in bytes of arrays that benefit from pinned memory: copying smaller arrays takes almost no time, and larger
-#: arrays are rare.
-SIZES = range(1 << 14, (1 << 24) + 1)
-#: The sizes in bytes of arrays that benefit from an asynchronous copy.
-ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size in use; if all
-#: are in use, the host waits for a free block. Allocating a block takes several milliseconds.
+#: The minimum size in bytes of an array that benefits from pinned memory.
+LEAST_NBYTES = 1 << 14
+#: Larger arrays are copied in pieces of this size in bytes, so that the driver sends a piece while the host copies the
+#: next one.
+_PIECE_NBYTES = 1 << 24
+#: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size in use, except
+#: for blocks of pieces; if all are in use, the host waits for a free block. Allocating a block takes several
+#: milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
@@ -53,16 +54,17 @@ class _Copiers:
     """Copies large arrays in up to `count` threads."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._pool = ThreadPoolExecutor(count, "optdb-copy") if count > 1 else None
 
     def copy(self, target: HostArray, source: HostArray) -> None:
         """Copy all elements to an array with the same shape and dtype."""
-        count = min(self._count, source.nbytes // _NBYTES_PER_THREAD)
-        if self._pool is None or count < 2 or not source.flags.c_contiguous:
+        axis = int(np.argmax(source.shape))
+        count = min(self.count, source.nbytes // _NBYTES_PER_THREAD, source.shape[axis])
+        if self._pool is None or count < 2:
             np.copyto(target, source)
             return
-        pieces = zip(*(np.array_split(array.reshape(-1), count) for array in (target, source)), strict=True)
+        pieces = zip(*(np.array_split(array, count, axis) for array in (target, source)), strict=True)
         copies = [self._pool.submit(np.copyto, *piece) for piece in pieces]
         try:
             for copy in copies:
@@ -75,7 +77,7 @@ class PinnedMemory:
     """The blocks of pinned memory in a context, which any thread may use."""
 
     def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
-        #: Whether a blocking copy through pinned memory is faster than the driver's own copy.
+        #: Whether a blocking copy of a small array is faster than the driver's own copy.
         self.is_quicker = is_quicker
         self._context = queue.context
         #: A separate queue for mapping blocks, which does not wait for commands in other queues.
@@ -84,22 +86,30 @@ class PinnedMemory:
         self._lock = threading.Lock()
         self._copiers = _Copiers(min(_MOST_THREADS, (os.cpu_count() or 1) // _PROCESSORS_PER_THREAD))
 
+    def is_quicker_for(self, nbytes: int) -> bool:
+        """Return whether a blocking copy of this size is faster than the driver's own copy."""
+        return self.is_quicker or (nbytes > _PIECE_NBYTES and self._copiers.count > 1)
+
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Start copying an array into a buffer; return the event, or None if no block is free.
 
         The caller may change the array after this method returns.
         """
         with self._lock:
-            block = self._free_block(value.nbytes)
-            if block is None:
-                return None
-            # Keep the most recently used block last.
-            self._blocks.remove(block)
-            self._blocks.append(block)
-            content = block.memory[: value.nbytes]
-            self._copiers.copy(content.view(value.dtype).reshape(value.shape), value)
-            block.event = cl.enqueue_copy(queue, target, content, dst_offset=offset, is_blocking=False)
-            return block.event
+            event = None
+            for start, piece in _pieces(value):
+                # All pieces take blocks of one size, so that later pieces can wait for blocks of earlier ones.
+                block = self._free_block(min(value.nbytes, _PIECE_NBYTES))
+                if block is None:
+                    return None
+                # Keep the most recently used block last.
+                self._blocks.remove(block)
+                self._blocks.append(block)
+                content = block.memory[: piece.nbytes]
+                self._copiers.copy(content.view(piece.dtype).reshape(piece.shape), piece)
+                event = cl.enqueue_copy(queue, target, content, dst_offset=offset + start, is_blocking=False)
+                block.event = event
+            return event
 
     def _free_block(self, nbytes: int) -> _Block | None:
         free = [block for block in self._blocks if block.is_free]
@@ -107,13 +117,14 @@ class PinnedMemory:
         if fitting:
             return min(fitting, key=lambda block: block.memory.nbytes)
         size = 1 << (nbytes - 1).bit_length()
-        alike = [block for block in self._blocks if block.memory.nbytes == size]
-        if len(alike) >= _MOST_IN_FLIGHT:
-            alike[0].event.wait()
-            return alike[0]
         while free and self._nbytes + size > _MAX_NBYTES:
             self._blocks.remove(free.pop())
-        if self._nbytes + size > _MAX_NBYTES:
+        has_room = self._nbytes + size <= _MAX_NBYTES
+        alike = [block for block in self._blocks if block.memory.nbytes == size]
+        if alike and not (has_room and (size == _PIECE_NBYTES or len(alike) < _MOST_IN_FLIGHT)):
+            alike[0].event.wait()
+            return alike[0]
+        if not has_room:
             return None
         buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.ALLOC_HOST_PTR, size)
         access = cl.map_flags.READ | cl.map_flags.WRITE
@@ -124,6 +135,20 @@ class PinnedMemory:
     @property
     def _nbytes(self) -> int:
         return sum(block.memory.nbytes for block in self._blocks)
+
+
+def _pieces(value: HostArray, start: int = 0) -> Iterator[tuple[int, HostArray]]:
+    """Yield parts of at most `_PIECE_NBYTES`, each with its offset, in bytes, in a C-contiguous copy of the array."""
+    if value.nbytes <= _PIECE_NBYTES:
+        yield start, value
+        return
+    if value.flags.c_contiguous:
+        value = value.reshape(-1)
+    row = value.nbytes // len(value)
+    rows = _PIECE_NBYTES // row
+    for first in range(0, len(value), max(rows, 1)):
+        part = value[first : first + rows] if rows else value[first]
+        yield from _pieces(part, start + first * row)
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:

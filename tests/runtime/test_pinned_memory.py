@@ -59,10 +59,45 @@ def test_threads_copy_large_arrays(context, monkeypatch, shape):
     monkeypatch.setattr(pinned_memory, "_NBYTES_PER_THREAD", 1 << 18)
     monkeypatch.setattr(np, "copyto", counting)
     value = RNG.rand(*shape).astype("float32")
-    for values, threads in ((value, 3), (value.T if value.ndim == 2 else value[..., ::-1], 1)):
+    for values in (value, value.T if value.ndim == 2 else value[..., ::-1]):
         copied.clear()
         np.testing.assert_array_equal(to_host(from_host(context, values)), values)
-        assert len(copied) == threads and sum(copied) == value.size
+        assert len(copied) == 3 and sum(copied) == value.size
+
+
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2]], ids=["C", "F", "strided"])
+@pytest.mark.parametrize("shape", [(40_000, 3), (3, 40_000), (1, 120_000), (301, 400)])
+def test_large_arrays_are_copied_in_pieces(context, monkeypatch, shape, layout):
+    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+    values, events = layout(RNG.rand(*shape)), []
+    target = from_host(context, values, events=events)
+    used = [block.memory.nbytes for block in blocks(context)]
+    assert set(used) == {1 << 15} and len(events) == 1
+    np.testing.assert_array_equal(to_host(target), values)
+    # The event is that of the last piece.
+    assert events[0].command_execution_status == cl.command_execution_status.COMPLETE
+
+
+def test_pieces_wait_for_blocks_and_may_be_changed(context, monkeypatch):
+    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+    monkeypatch.setattr(pinned_memory, "_MAX_NBYTES", 1 << 17)
+    gate, values = keep_busy(context), np.arange(40_000.0)
+    threading.Timer(0.2, gate.set_status, [cl.command_execution_status.COMPLETE]).start()
+    array = from_host(context, values, events=[])
+    assert len(blocks(context)) == 4 and gate.command_execution_status == cl.command_execution_status.COMPLETE
+    values[:] = 0
+    np.testing.assert_array_equal(to_host(array), np.arange(40_000.0))
+
+
+def test_large_blocking_copies_use_pinned_memory_if_several_threads_copy(context, monkeypatch):
+    pinned = context.kept[pinned_memory.__name__]
+    monkeypatch.setattr(pinned, "is_quicker", False)
+    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 16)
+    for threads, nbytes, expected in ((1, 1 << 17, False), (2, 1 << 16, False), (2, 1 << 17, True)):
+        monkeypatch.setattr(pinned, "_copiers", pinned_memory._Copiers(threads))
+        values = RNG.rand(nbytes // 8)
+        np.testing.assert_array_equal(to_host(from_host(context, values)), values)
+        assert bool(blocks(context)) is expected
 
 
 @pytest.mark.parametrize("with_events", [False, True])
@@ -102,9 +137,8 @@ def test_memory_is_bounded(context, monkeypatch):
     assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
 
 
-def test_small_large_and_constant_arrays_go_by_themselves(context):
-    for value in (np.ones(10), np.ones(pinned_memory.SIZES.stop, "int8")):
-        np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+def test_small_and_constant_arrays_go_by_themselves(context):
+    np.testing.assert_array_equal(to_host(from_host(context, np.ones(10))), np.ones(10))
     from_host(context, np.ones(10_000), constant=True)
     assert not blocks(context)
 
