@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from memcheck.case import load, never_launched, shared_kernels
-from memcheck.coverage import gaps, op_classes, short_name
+from memcheck.case import in_order_file, load, never_launched, once_runs, shared_kernels
+from memcheck.coverage import gaps, needed_in_order, op_classes, short_name
 from memcheck.report import show
 from memcheck.runner import CannotRun, Settings, run_all
 from optdb.runtime.device_profiles import DEVICE_KINDS
@@ -18,14 +18,23 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--once",
     is_flag=True,
-    help="Run each case twice, in C order and in another layout, with one dtype each; kernels for GPUs are optimized.",
+    help="Run each case in one layout, and in C order only where that launches other kernels, with one dtype each; "
+    "kernels for GPUs are optimized.",
 )
+@click.option("--choose", is_flag=True, help="Run all cases, then list those that --once also runs in C order.")
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops must all have cases.")
 @click.option("--timeout", default=60.0, show_default=True, help="Timeout of a run, in seconds.")
 @click.option("--list", "listing", is_flag=True, help="List the runs, and exit.")
 def main(
-    select: str, device_kind: tuple[str, ...], once: bool, table: str, ops: str, timeout: float, listing: bool
+    select: str,
+    device_kind: tuple[str, ...],
+    once: bool,
+    choose: bool,
+    table: str,
+    ops: str,
+    timeout: float,
+    listing: bool,
 ) -> None:
     """Run every kernel under a memory checker (Oclgrind).
 
@@ -33,6 +42,8 @@ def main(
     fails, or if no case runs a kernel. With -k, kernels that the selected runs do not launch are listed, but do not
     count as failures.
     """
+    if choose and (select or device_kind or once):
+        raise click.UsageError("--choose runs all cases for all kinds: omit -k, --device-kind and --once")
     console = Console()
     if listing:
         for run in load(table, select, once):
@@ -52,6 +63,9 @@ def main(
         never = {named: why for named, why in never.items() if named[0] in map(short_name, classes)}
     missing = gaps(classes, results, device_kinds, never, shared_kernels(table))
     show(console, classes, results, missing, partial=bool(select))
+    if choose:
+        cases = needed_in_order(results, once_runs(table))
+        in_order_file(table).write_text("".join(f"{case}\n" for case in cases))
     failed = any(not result.clean for result in results) or (missing and not select)
     raise SystemExit(1 if failed else 0)
 

@@ -6,9 +6,11 @@ A case is run once for each dtype of its arrays, and in each layout; see `Run`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,21 +132,40 @@ class Run:
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     """Return the runs of a module's CASES whose names contain a text.
 
-    With `once`, return at most two runs per case: one with arrays that are not in C order, and one with arrays in C
-    order, in another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
+    With `once`, return one run per case, with arrays that are not in C order if possible. Cases that `in_order` lists
+    also get a run in C order, in another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
     """
-    cases: Sequence[Case] = importlib.import_module(table).CASES
-    chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))
+    if not once:
+        cases: Sequence[Case] = importlib.import_module(table).CASES
+        return [run for case in cases for run in case.runs() if select in str(run)]
+    listed, runs = in_order(table), once_runs(table)
+    chosen = (run for always, more in runs for run in [always, *more] if run is always or str(run.case) in listed)
     return [run for run in chosen if select in str(run)]
 
 
-def _some(case: Case, number: int) -> Iterator[Run]:
-    """Yield some of a case's runs, as `load` does with `once`; `number` is the index of the case in its table."""
-    turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
-    _, *others = turns[number % len(turns)]
-    if others:
-        yield others[number % len(others)]
-    yield turns[(number + 1) % len(turns)][0]
+def once_runs(table: str) -> list[tuple[Run, list[Run]]]:
+    """Return, for each case of a module, the run that `once` includes, and the run, if any, that `in_order` adds."""
+    found = []
+    for number, case in enumerate(importlib.import_module(table).CASES):
+        turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
+        _, *others = turns[number % len(turns)]
+        in_c_order = turns[(number + 1) % len(turns)][0]
+        found.append((others[number % len(others)], [in_c_order]) if others else (in_c_order, []))
+    return found
+
+
+def in_order_file(table: str) -> Path:
+    """Return the file that lists a table's cases, one per line, that `once` also runs in C order.
+
+    Their runs in C order launch kernels that no other run launches.
+    """
+    return Path(inspect.getfile(importlib.import_module(table))).with_suffix(".in_order.txt")
+
+
+def in_order(table: str) -> list[str]:
+    """Return the cases that `in_order_file` lists; all cases of a table without such a file."""
+    file = in_order_file(table)
+    return file.read_text().splitlines() if file.exists() else list(map(str, importlib.import_module(table).CASES))
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

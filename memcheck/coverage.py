@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
+from memcheck.case import Run
 from memcheck.launches import Named, class_name
 from memcheck.records import Result
 from optdb.opencl.kernel_ops import OpenCLKernelBase
@@ -47,6 +48,28 @@ def gaps(
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
     found = [gap for device_kind in device_kinds for gap in _gaps(classes, results, device_kind, left_out, shared)]
     return [*found, *_stale(results, never)]
+
+
+def needed_in_order(results: Iterable[Result], runs: Sequence[tuple[Run, list[Run]]]) -> list[str]:
+    """Return few cases whose runs in C order launch all kernels that only such runs launch; see `once_runs`."""
+    always = {str(run) for run, _ in runs}
+    candidates = {str(run) for _, more in runs for run in more}
+    launches: dict[str, set[tuple[str, Named]]] = {}
+    cost: dict[str, float] = {}
+    known: set[tuple[str, Named]] = set()
+    for result in results:
+        launched = {(result.device_kind, named) for named in result.launched}
+        if result.run in always:
+            known |= launched
+        elif result.run in candidates:
+            launches.setdefault(result.case, set()).update(launched)
+            cost[result.case] = cost.get(result.case, 0) + result.seconds
+    missing = set().union(*launches.values()) - known
+    chosen: list[str] = []
+    while missing:
+        chosen.append(max(launches, key=lambda case: (len(launches[case] & missing), -cost[case])))
+        missing -= launches[chosen[-1]]
+    return sorted(chosen)
 
 
 def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[str]:

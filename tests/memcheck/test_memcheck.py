@@ -12,8 +12,8 @@ from rich.console import Console
 
 from memcheck import runner
 from memcheck.__main__ import main
-from memcheck.case import load
-from memcheck.coverage import gaps, op_classes
+from memcheck.case import in_order, load, once_runs
+from memcheck.coverage import gaps, needed_in_order, op_classes
 from memcheck.layouts import LAYOUTS, PLAIN
 from memcheck.log import Finding, parse
 from memcheck.records import Result
@@ -125,18 +125,50 @@ def test_runs_of_a_case_are_of_one_share():
     assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
 
 
-def test_each_case_once_in_c_order_and_once_not():
+def test_each_case_runs_in_another_layout_and_listed_ones_in_c_order():
     all_runs, some = load("memcheck.cases"), load("memcheck.cases", once=True)
     assert set(map(str, some)) < set(map(str, all_runs))
     plain, others = ([run for run in some if (run.layout == PLAIN) is is_plain] for is_plain in (True, False))
-    assert {run.case for run in plain} == {run.case for run in some}
-    assert {str(run.case) for run in plain} == {str(run.case) for run in all_runs}
-    assert {str(run.case) for run in others} == {str(run.case) for run in all_runs if run.layout != PLAIN}
+    listed = in_order("memcheck.cases")
+    assert listed == sorted(listed) and set(listed) <= {str(run.case) for run in plain}
+    has_layouts = {str(run.case) for run in all_runs if run.layout != PLAIN}
+    assert {str(run.case) for run in plain} == {str(run.case) for run in all_runs} - (has_layouts - {*listed})
+    assert {str(run.case) for run in others} == has_layouts
     assert len({run.case for run in others}) == len(others)
     assert {run.layout for run in others} == set(LAYOUTS) - {PLAIN}
     products = [run for run in some if "OpenCLDot22" in str(run)]
     assert {run.dtype for run in products} >= {"float16", "float32", "float64"}
     assert load("memcheck.cases", "OpenCLDot22", once=True) == products
+
+
+def test_cases_whose_kernels_only_run_in_c_order_are_chosen():
+    runs = once_runs("memcheck.cases")
+    (first, (first_in_order,)), (second, (second_in_order,)), (third, (third_in_order,)) = [
+        (run, more) for run, more in runs if more
+    ][:3]
+
+    def result(run, kernels, kind="gpu", seconds=1.0):
+        return Result(str(run), str(run.case), kind, launched={("Op", name) for name in kernels}, seconds=seconds)
+
+    results = [
+        *[result(first, "a"), result(first_in_order, "ab", seconds=3.0)],
+        *[result(second, "ac"), result(second_in_order, "b")],
+        *[result(third, "d"), result(third_in_order, "c")],
+        result(third, "c", "cpu"),
+    ]
+    assert needed_in_order(results, runs) == [str(second.case)]
+    # A kernel for another kind of device is another kernel.
+    results.append(result(third_in_order, "b", "cpu"))
+    assert needed_in_order(results, runs) == sorted([str(second.case), str(third.case)])
+
+
+def test_all_cases_without_a_list_run_in_c_order():
+    assert {str(run.case) for run in load(PLANTED, once=True) if run.layout == PLAIN} == set(in_order(PLANTED))
+
+
+def test_a_choice_needs_all_runs():
+    result = CliRunner().invoke(main, ["--choose", "--once"])
+    assert result.exit_code == 2 and "--choose runs all cases" in result.output
 
 
 def test_what_was_not_run(results):
