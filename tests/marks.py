@@ -3,8 +3,9 @@
 ``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids of
 several parameters or of a fixture; a value of a single parameter can also be marked itself, with ``pytest.param``.
 
-`thorough` is for tests that take several seconds and repeat what others test in more depth, such as another model. They
-are omitted if tests run only a fraction of their examples. ``thorough_cases`` names cases, like ``slow_cases``.
+`thorough` is for tests that take several seconds and repeat what others test in more depth, such as another model, or
+test a command for developers in more detail. They are omitted if tests run only a fraction of their examples.
+``thorough_cases`` names cases, like ``slow_cases``.
 
 `pairwise` is for tests with three parameters or more, each of which has each value with all values of the others. Quick
 runs omit every second case, so that each value of a parameter still occurs with each value of each other parameter.

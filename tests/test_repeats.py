@@ -77,6 +77,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_cases_of_recorded_tests_are_chosen_and_omitted(folder, monkeypatch):
     def run(*options, **env):
         env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPTDB_TESTS": "quick", **env}

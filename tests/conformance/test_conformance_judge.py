@@ -57,6 +57,7 @@ def test_verdicts_and_report(judge, write):
     assert "AssertionError: the engine is on" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_stock_runs_once(judge, settings, tmp_path, write):
     path = write("test_ways.py", SOURCE)
@@ -71,6 +72,7 @@ def test_stock_runs_once(judge, settings, tmp_path, write):
     assert len(runs.read_text().split()) == 12
 
 
+@pytest.mark.thorough
 def test_a_lean_judge_runs_stock_on_what_does_not_pass(judge, settings, write):
     path = write("test_ways.py", SOURCE)
     comparison = replace(judge, lean=True, confirm=False).one(path)
@@ -79,6 +81,7 @@ def test_a_lean_judge_runs_stock_on_what_does_not_pass(judge, settings, write):
     assert (runs.count("topo"), runs.count("stock")) == (3, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_long_files_come_first(judge, write):
     quick = write("test_quick.py", "def test_pass(): pass\n" + "#" * 1000)
@@ -88,6 +91,7 @@ def test_long_files_come_first(judge, write):
     assert [comparison.path for comparison in judge.all([quick, slow], jobs=1)] == [slow, quick]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_selection_compares_what_was_run(judge, settings, write):
     path = write("test_ways.py", SOURCE)
@@ -118,6 +122,7 @@ def test_another_interpreter_is_the_reference(settings):
     assert (reference.python, reference.root, reference.select) == (sys.executable, suites_root(), "")
 
 
+@pytest.mark.thorough
 def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write):
     """They are not run like the reference, which is also stock Theano."""
     path = write(

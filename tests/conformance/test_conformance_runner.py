@@ -80,6 +80,7 @@ def test_crash_costs_one_test(settings, write):
     assert "exit status 3" in results["test_crash.py::test_exit"].error
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_time_limit(settings, write):
     path = write(
@@ -197,6 +198,7 @@ def test_random_numbers_do_not_depend_on_earlier_tests(settings, write):
     assert set(outcomes(run_file(settings, path, "stock")).values()) == {PASSED}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
     source = """
@@ -212,6 +214,7 @@ def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
     assert outcomes(run_file(settings, path, "topo")) == {"test_engine": PASSED}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_everything_is_on_in_the_way_of_that_name():
     code = """
@@ -227,6 +230,7 @@ def test_everything_is_on_in_the_way_of_that_name():
     assert output(code).split()[1:] == ["2.718", "DeviceLinker"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_functions_change_over_before_their_first_or_second_call(tmp_path: Path):
     code = """

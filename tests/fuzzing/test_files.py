@@ -33,7 +33,11 @@ def test_some_hundred_mutants(tmp_path):
     assert "load: FileError" in console.export_text()
 
 
-@pytest.mark.thorough_cases("hang-hangs in load")
+@pytest.mark.thorough_cases(
+    "hang-hangs in load",
+    "crash-ends the process with status -6 in load",
+    "an error without words-an error without words",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),

@@ -50,6 +50,7 @@ def test_a_stale_variable_is_seen(monkeypatch):
         run(1, 50, STEPS, shorten=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_result_that_changes_later_is_seen(monkeypatch):
     kept = {}
@@ -74,6 +75,7 @@ def test_a_half_changed_variable_is_seen(monkeypatch):
         run(0, 100, STEPS, shorten=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatch):
     monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)

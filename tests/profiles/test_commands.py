@@ -28,6 +28,7 @@ def test_compare_writes_everything(tmp_path):
     assert plot.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_compare_can_leave_values_out(monkeypatch):
     monkeypatch.setattr(check, "evaluate", lambda *arguments: pytest.fail("values were computed"))
@@ -103,6 +104,7 @@ def test_growth_measures_plots_and_saves(tmp_path):
     assert "gru" in result.output
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_growth_gives_stock_up_where_it_takes_too_long():
     result = run(growth.main, "gru", "--sizes", "200,300", "--bearable", "0.0001")

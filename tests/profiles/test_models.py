@@ -24,7 +24,7 @@ def runs_to_finite_values(name):
     assert all(np.isfinite(value).all() for value in values.values())
 
 
-@pytest.mark.thorough_cases("lstm", "mixture", "gp", "vae")
+@pytest.mark.thorough_cases("lstm", "gru30_gates", "transformer", "mixture", "gp", "vae")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
