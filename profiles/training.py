@@ -191,7 +191,8 @@ def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     signs = np.random.default_rng(seed).choice([-1, 1], value.shape)
-    return (value * (1 + signs * units * np.finfo(value.dtype).eps)).astype(value.dtype)
+    # NumPy returns a number, not an array, for an array of rank 0.
+    return np.asarray(value * (1 + signs * units * np.finfo(value.dtype).eps), value.dtype)
 
 
 def compare(name: str, settings: Settings) -> Comparison:

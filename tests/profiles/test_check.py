@@ -52,6 +52,31 @@ def test_a_missing_value_is_no_agreement():
     assert not check.compare({"output 0": np.ones(1)}, {}).agree
 
 
+def test_errors_that_nudged_inputs_explain_are_accepted():
+    expected = {"output 0": np.ones(2), "update 0": np.array([1.0, 1e-17])}
+    found = {"output 0": np.ones(2), "update 0": np.array([1.0, 1e-9])}
+    chaotic = {"output 0": np.ones(2), "update 0": np.array([1.0, -1e-9])}
+    calm = {"output 0": np.ones(2) + 1e-7, "update 0": np.array([1.0, 1e-12])}
+    assert check.compare(expected, found, chaotic).agree
+    assert not check.compare(expected, found, calm).agree
+    # Each array has its own bound.
+    assert not check.compare(expected, {**found, "output 0": np.ones(2) + 1e-7}, chaotic).agree
+
+
+@pytest.mark.slow
+def test_inputs_of_nudged_evaluations_differ_and_keep_their_values():
+    specification = measure.specify(models.build("transformer"))
+    before = [spec.value.storage[0].copy() for spec in specification.inputs if spec.shared]
+    way = ways.stock()
+    values = check.evaluate(specification, measure.optimize(specification, way), way)
+    nudged = check.of_nudged_inputs(specification, way)
+    errors = [check.largest_error(values[name], nudged[name]) for name in values]
+    # A bias has a gradient of zero, except for rounding, by whose magnitude Adam divides.
+    assert 1e-9 < max(errors) < 1e-3
+    after = [spec.value.storage[0] for spec in specification.inputs if spec.shared]
+    assert all(map(np.array_equal, before, after))
+
+
 @pytest.mark.slow
 def test_evaluation_starts_from_the_initial_state():
     specification = measure.specify(models.build("mlp", depth=1, width=4))
