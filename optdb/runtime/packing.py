@@ -204,8 +204,9 @@ def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]
     return buffer, memory
 
 
-#: The maximum number of staged arrays that wait for `move_to`.
-_MOST_STAGED = 2
+#: The maximum number of staged arrays that wait for `move_to`, and the maximum share of a device's memory that each of
+#: them may take.
+_MOST_STAGED, _MOST_MEMORY = 2, 1 / 16
 
 
 class Staged:
@@ -233,13 +234,14 @@ class StagingBuffer:
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
-        """Start copying an array to the device; return None if staging saves no time.
+        """Start copying an array to the device; return None if staging saves no time or takes too much memory.
 
         The caller may change the array after this method returns. The staging buffer has memory for two arrays, so the
         device must have finished using the array that was staged two calls earlier.
         """
         pinned = known_pinned_memory(self._context)
-        if pinned is None or value.nbytes < LEAST_NBYTES:
+        most = self._context.profile.global_memory_bytes * _MOST_MEMORY
+        if pinned is None or not LEAST_NBYTES <= value.nbytes <= most:
             return None
         array = self._next_array(value)
         if array is None:

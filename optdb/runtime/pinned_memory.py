@@ -59,11 +59,12 @@ class _Copiers:
 
     def copy(self, target: HostArray, source: HostArray) -> None:
         """Copy all elements to an array with the same shape and dtype."""
-        axis = int(np.argmax(source.shape))
-        count = min(self.count, source.nbytes // _NBYTES_PER_THREAD, source.shape[axis])
+        longest = max(source.shape, default=1)
+        count = min(self.count, source.nbytes // _NBYTES_PER_THREAD, longest)
         if self._pool is None or count < 2:
             np.copyto(target, source)
             return
+        axis = source.shape.index(longest)
         pieces = zip(*(np.array_split(array, count, axis) for array in (target, source)), strict=True)
         copies = [self._pool.submit(np.copyto, *piece) for piece in pieces]
         try:
@@ -77,7 +78,7 @@ class PinnedMemory:
     """The blocks of pinned memory in a context, which any thread may use."""
 
     def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
-        #: Whether a blocking copy of a small array is faster than the driver's own copy.
+        #: Whether a blocking copy of at most one piece is faster than the driver's own copy.
         self.is_quicker = is_quicker
         self._context = queue.context
         #: A separate queue for mapping blocks, which does not wait for commands in other queues.

@@ -14,6 +14,7 @@ from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import HeldCommands, listened
 from optdb.runtime.library import cl
+from optdb.runtime.packing import StagingBuffer
 from optdb.runtime.pinned_memory import PinnedMemory
 from tests.opencl_device import runtime_context
 
@@ -135,6 +136,18 @@ def test_memory_is_bounded(context, monkeypatch):
         value = RNG.rand(size).astype("float32")
         np.testing.assert_array_equal(to_host(from_host(context, value)), value)
     assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
+
+
+def test_arrays_that_take_much_of_the_memory_are_not_staged(context, monkeypatch):
+    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+    values, target = RNG.rand(10_000), from_host(context, np.zeros(10_000))
+    staged = StagingBuffer(context).begin(values)
+    staged.move_to(target)
+    np.testing.assert_array_equal(to_host(target), values)
+    profile = context.profile
+    for memory, expected in ((values.nbytes * 16, True), (values.nbytes * 15, False)):
+        monkeypatch.setattr(context, "profile", replace(profile, global_memory_bytes=memory))
+        assert (StagingBuffer(context).begin(values) is not None) is expected
 
 
 def test_small_and_constant_arrays_go_by_themselves(context):
