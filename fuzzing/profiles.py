@@ -11,7 +11,7 @@ import click
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
-from optdb.runtime.context_options import BatchThresholds
+from optdb.runtime.context_options import BatchThresholds, UploadSizes
 from optdb.runtime.driver_batches import loop_library
 
 __all__ = [
@@ -44,6 +44,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _CAN_COPY = (8, 0)
 #: The `items_at_once` of a GPU's unit.
 _ITEMS_AT_ONCE = 256
+#: With separate memory, arrays of any size are uploaded through pinned memory, most of them in several pieces.
+_UPLOAD_SIZES = UploadSizes(least=1, piece=64)
 #: The device's memory: its own kind or, on any device, one that is separate from the host's, as on most GPUs.
 MEMORIES = ("own", "separate")
 
@@ -80,6 +82,7 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
         replace_options(device, **_OPTIONS[kernels])
     if memory == "separate":
         context.profile = replace(context.profile, shares_host_memory=False)
+        replace_options(device, upload_sizes=_UPLOAD_SIZES)
 
 
 def replace_options(device: str = "auto", **options: Any) -> None:

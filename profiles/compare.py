@@ -35,9 +35,10 @@ def compare(
     for way in (stock, ours):
         results.append(check.evaluate(specification, runs[way.name][-1], way))
         tell("values")
-    agreement = check.compare(*results)
+    expected, found = results
+    agreement = check.compare(expected, found)
     if not agreement.agree:
-        agreement = check.compare(*results, check.of_nudged_inputs(specification, stock))
+        agreement = check.compare(expected, found, check.of_nudged_inputs(specification, stock))
     return report.Comparison(model.name, runs, agreement)
 
 

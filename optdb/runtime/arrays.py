@@ -22,7 +22,7 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.pinned_memory import LEAST_NBYTES, pinned_memory
+from optdb.runtime.pinned_memory import pinned_memory
 from optdb.runtime.sizes import specialize
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
     With a listener, no copy is started: listeners receive uploads as commands.
     """
-    if dispatch.listening() is not None or value.nbytes < LEAST_NBYTES:
+    if dispatch.listening() is not None or value.nbytes < context.options.upload_sizes.least:
         return False
     pinned = pinned_memory(context)
     if pinned is None or (events is None and not pinned.is_quicker_for(value.nbytes)):

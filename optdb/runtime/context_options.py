@@ -20,6 +20,17 @@ class BatchThresholds:
 
 
 @dataclass(frozen=True)
+class UploadSizes:
+    """Sizes in bytes for uploads through pinned memory; see `optdb.runtime.pinned_memory`."""
+
+    #: The minimum size of an array that benefits from pinned memory.
+    least: int = 1 << 14
+    #: Larger arrays are copied in pieces of this size, a power of two, so that the driver sends a piece while the host
+    #: copies the next one.
+    piece: int = 1 << 24
+
+
+@dataclass(frozen=True)
 class ContextOptions:
     """Selects among kernels, and among ways to run them, that all give the same results.
 
@@ -44,5 +55,6 @@ class ContextOptions:
     #: number.
     loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
+    upload_sizes: UploadSizes = UploadSizes()
     #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
     most_work_in_caller: int = 200_000

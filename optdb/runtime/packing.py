@@ -14,7 +14,7 @@ from optdb.runtime.buffer_assignment import ALIGNMENT
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl
-from optdb.runtime.pinned_memory import LEAST_NBYTES, known_pinned_memory
+from optdb.runtime.pinned_memory import known_pinned_memory
 from optdb.runtime.scripts import IMMEDIATE, Calls, Pending
 
 
@@ -241,7 +241,7 @@ class StagingBuffer:
         """
         pinned = known_pinned_memory(self._context)
         most = self._context.profile.global_memory_bytes * _MOST_MEMORY
-        if pinned is None or not LEAST_NBYTES <= value.nbytes <= most:
+        if pinned is None or not self._context.options.upload_sizes.least <= value.nbytes <= most:
             return None
         array = self._next_array(value)
         if array is None:

@@ -19,14 +19,10 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
+from optdb.runtime.context_options import UploadSizes
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The minimum size in bytes of an array that benefits from pinned memory.
-LEAST_NBYTES = 1 << 14
-#: Larger arrays are copied in pieces of this size in bytes, so that the driver sends a piece while the host copies the
-#: next one.
-_PIECE_NBYTES = 1 << 24
 #: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size in use, except
 #: for blocks of pieces; if all are in use, the host waits for a free block. Allocating a block takes several
 #: milliseconds.
@@ -77,7 +73,9 @@ class _Copiers:
 class PinnedMemory:
     """The blocks of pinned memory in a context, which any thread may use."""
 
-    def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
+    def __init__(self, queue: cl.CommandQueue, piece: int = UploadSizes.piece, is_quicker: bool = True) -> None:
+        #: The maximum size of a piece, in bytes.
+        self._piece = piece
         #: Whether a blocking copy of at most one piece is faster than the driver's own copy.
         self.is_quicker = is_quicker
         self._context = queue.context
@@ -89,7 +87,7 @@ class PinnedMemory:
 
     def is_quicker_for(self, nbytes: int) -> bool:
         """Return whether a blocking copy of this size is faster than the driver's own copy."""
-        return self.is_quicker or (nbytes > _PIECE_NBYTES and self._copiers.count > 1)
+        return self.is_quicker or (nbytes > self._piece and self._copiers.count > 1)
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Start copying an array into a buffer; return the event, or None if no block is free.
@@ -98,9 +96,9 @@ class PinnedMemory:
         """
         with self._lock:
             event = None
-            for start, piece in _pieces(value):
+            for start, piece in _pieces(value, self._piece):
                 # All pieces take blocks of one size, so that later pieces can wait for blocks of earlier ones.
-                block = self._free_block(min(value.nbytes, _PIECE_NBYTES))
+                block = self._free_block(min(value.nbytes, self._piece))
                 if block is None:
                     return None
                 # Keep the most recently used block last.
@@ -122,7 +120,7 @@ class PinnedMemory:
             self._blocks.remove(free.pop())
         has_room = self._nbytes + size <= _MAX_NBYTES
         alike = [block for block in self._blocks if block.memory.nbytes == size]
-        if alike and not (has_room and (size == _PIECE_NBYTES or len(alike) < _MOST_IN_FLIGHT)):
+        if alike and not (has_room and (size == self._piece or len(alike) < _MOST_IN_FLIGHT)):
             alike[0].event.wait()
             return alike[0]
         if not has_room:
@@ -138,24 +136,24 @@ class PinnedMemory:
         return sum(block.memory.nbytes for block in self._blocks)
 
 
-def _pieces(value: HostArray, start: int = 0) -> Iterator[tuple[int, HostArray]]:
-    """Yield parts of at most `_PIECE_NBYTES`, each with its offset, in bytes, in a C-contiguous copy of the array."""
-    if value.nbytes <= _PIECE_NBYTES:
+def _pieces(value: HostArray, most: int, start: int = 0) -> Iterator[tuple[int, HostArray]]:
+    """Yield parts of at most `most` bytes, each with its offset, in bytes, in a C-contiguous copy of the array."""
+    if value.nbytes <= most:
         yield start, value
         return
     if value.flags.c_contiguous:
         value = value.reshape(-1)
     row = value.nbytes // len(value)
-    rows = _PIECE_NBYTES // row
+    rows = most // row
     for first in range(0, len(value), max(rows, 1)):
         part = value[first : first + rows] if rows else value[first]
-        yield from _pieces(part, start + first * row)
+        yield from _pieces(part, most, start + first * row)
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:
     """Return a context's pinned memory; None if its trial failed or the device shares the host's memory."""
     if __name__ not in context.kept:
-        context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
+        context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context)
     return known_pinned_memory(context)
 
 
@@ -164,12 +162,13 @@ def known_pinned_memory(context: Context) -> PinnedMemory | None:
     return context.kept.get(__name__)
 
 
-def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
+def _tried(context: Context) -> PinnedMemory | None:
     """Return pinned memory if copies through it are correct; measure whether they are faster."""
+    queue = context.queue
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:
-        pinned = PinnedMemory(queue)
+        pinned = PinnedMemory(queue, context.options.upload_sizes.piece)
         target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, value.nbytes)
         through = _seconds(lambda: pinned.upload(queue, target, 0, value).wait())
         cl.enqueue_copy(queue, result, target, is_blocking=True)

@@ -68,8 +68,8 @@ def test_threads_copy_large_arrays(context, monkeypatch, shape):
 
 @pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2]], ids=["C", "F", "strided"])
 @pytest.mark.parametrize("shape", [(40_000, 3), (3, 40_000), (1, 120_000), (301, 400)])
-def test_large_arrays_are_copied_in_pieces(context, monkeypatch, shape, layout):
-    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+def test_large_arrays_are_copied_in_pieces(context, shape, layout):
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 15)
     values, events = layout(RNG.rand(*shape)), []
     target = from_host(context, values, events=events)
     used = [block.memory.nbytes for block in blocks(context)]
@@ -80,7 +80,7 @@ def test_large_arrays_are_copied_in_pieces(context, monkeypatch, shape, layout):
 
 
 def test_pieces_wait_for_blocks_and_may_be_changed(context, monkeypatch):
-    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 15)
     monkeypatch.setattr(pinned_memory, "_MAX_NBYTES", 1 << 17)
     gate, values = keep_busy(context), np.arange(40_000.0)
     threading.Timer(0.2, gate.set_status, [cl.command_execution_status.COMPLETE]).start()
@@ -91,9 +91,8 @@ def test_pieces_wait_for_blocks_and_may_be_changed(context, monkeypatch):
 
 
 def test_large_blocking_copies_use_pinned_memory_if_several_threads_copy(context, monkeypatch):
-    pinned = context.kept[pinned_memory.__name__]
-    monkeypatch.setattr(pinned, "is_quicker", False)
-    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 16)
+    pinned = PinnedMemory(context.queue, 1 << 16, is_quicker=False)
+    context.kept[pinned_memory.__name__] = pinned
     for threads, nbytes, expected in ((1, 1 << 17, False), (2, 1 << 16, False), (2, 1 << 17, True)):
         monkeypatch.setattr(pinned, "_copiers", pinned_memory._Copiers(threads))
         values = RNG.rand(nbytes // 8)
@@ -139,7 +138,7 @@ def test_memory_is_bounded(context, monkeypatch):
 
 
 def test_arrays_that_take_much_of_the_memory_are_not_staged(context, monkeypatch):
-    monkeypatch.setattr(pinned_memory, "_PIECE_NBYTES", 1 << 15)
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 15)
     values, target = RNG.rand(10_000), from_host(context, np.zeros(10_000))
     staged = StagingBuffer(context).begin(values)
     staged.move_to(target)
