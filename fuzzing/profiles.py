@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from fuzzing.memory import use_separate_memory
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
-from optdb.runtime.context_options import BatchThresholds, UploadSizes
+from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.driver_batches import loop_library
 
 __all__ = [
@@ -44,8 +45,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _CAN_COPY = (8, 0)
 #: The `items_at_once` of a GPU's unit.
 _ITEMS_AT_ONCE = 256
-#: With separate memory, arrays of any size are uploaded through pinned memory, most of them in several pieces.
-_UPLOAD_SIZES = UploadSizes(least=1, piece=64)
 #: The device's memory: its own kind or, on any device, one that is separate from the host's, as on most GPUs.
 MEMORIES = ("own", "separate")
 
@@ -81,8 +80,7 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
     if kernels in _OPTIONS:
         replace_options(device, **_OPTIONS[kernels])
     if memory == "separate":
-        context.profile = replace(context.profile, shares_host_memory=False)
-        replace_options(device, upload_sizes=_UPLOAD_SIZES)
+        use_separate_memory(context)
 
 
 def replace_options(device: str = "auto", **options: Any) -> None:

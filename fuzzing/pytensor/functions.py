@@ -18,9 +18,9 @@ from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
 
 import optdb.pytensor
+from fuzzing.memory import use_separate_memory
 from fuzzing.pytensor.loops import LOOPS, looped
 from optdb.runtime.context import Context
-from optdb.runtime.context_options import UploadSizes
 
 __all__ = [
     "DRAWS",
@@ -242,8 +242,7 @@ def _context_of(name: str) -> Context:
     if name == "threads":
         context.options = replace(context.options, most_work_in_caller=0)
     if name == "own memory":
-        context.profile = replace(context.profile, shares_host_memory=False)
-        context.options = replace(context.options, upload_sizes=UploadSizes(least=1, piece=64))
+        use_separate_memory(context)
     if name == "small kernels":
         context.options = replace(context.options, loop_steps=12)
     if name == "gpu kernels":
