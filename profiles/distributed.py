@@ -202,30 +202,36 @@ def _killed_run(
     f: Any, client: Client, batches: list[Any], expected: list[Any], rng: random.Random, kills: int, timeout: float
 ) -> tuple[float, float, int]:
     at = sorted(rng.sample(range(1, len(batches)), kills))
-    slowest, killed = 0.0, 0
+    slowest, killed = 0.0, set[str]()
     with DataParallel(f, client, timeout=timeout) as train:
+
+        def alive() -> list[str]:
+            # A step may not have noticed yet that a worker was killed.
+            train.refresh()
+            return [address for address in train.addresses if address not in killed]
+
         for number, batch in enumerate(batches):
             kills_one = False
             if number in at:
                 # At least one worker must stay alive, because only the workers hold the state.
                 end = time.monotonic() + timeout
-                while len(train.refresh()) < 2 and time.monotonic() < end:
+                while len(alive()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
-                kills_one = len(train.workers) > 1
+                kills_one = len(alive()) > 1
             start = time.perf_counter()
-            killer = _killer(client, train, rng) if kills_one else None
+            address = rng.choice(alive()) if kills_one else ""
+            killer = _killer(client, address, rng) if kills_one else None
             train(*batch)
             if killer is not None:
                 killer.join()
-                killed += 1
+                killed.add(address)
             slowest = max(slowest, time.perf_counter() - start)
         state = [train.get(shared) for shared in f.get_shared()]
-    return max(map(difference, state, expected)), slowest, killed
+    return max(map(difference, state, expected)), slowest, len(killed)
 
 
-def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread | None:
-    """Start a thread that kills one worker during the next step; return None if the worker has just died."""
-    address = rng.choice(train.addresses)
+def _killer(client: Client, address: str, rng: random.Random) -> threading.Thread | None:
+    """Start a thread that kills a worker during the next step; return None if the worker has just died."""
     try:
         (pid,) = client.run(os.getpid, workers=[address]).values()
     except OSError:  # dask's CommClosedError
