@@ -211,16 +211,15 @@ def _killed_run(
             return [address for address in train.addresses if address not in killed]
 
         for number, batch in enumerate(batches):
-            kills_one = False
+            there: list[str] = []
             if number in at:
                 # At least one worker must stay alive, because only the workers hold the state.
                 end = time.monotonic() + timeout
-                while len(alive()) < 2 and time.monotonic() < end:
+                while len(there := alive()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
-                kills_one = len(alive()) > 1
             start = time.perf_counter()
-            address = rng.choice(alive()) if kills_one else ""
-            killer = _killer(client, address, rng) if kills_one else None
+            address = rng.choice(there) if len(there) > 1 else ""
+            killer = _killer(client, address, rng) if address else None
             train(*batch)
             if killer is not None:
                 killer.join()

@@ -120,7 +120,8 @@ class PinnedMemory:
             self._blocks.remove(free.pop())
         has_room = self._nbytes + size <= _MAX_NBYTES
         alike = [block for block in self._blocks if block.memory.nbytes == size]
-        if alike and not (has_room and (size == self._piece or len(alike) < _MOST_IN_FLIGHT)):
+        are_many = size != self._piece and len(alike) >= _MOST_IN_FLIGHT
+        if alike and (are_many or not has_room):
             alike[0].event.wait()
             return alike[0]
         if not has_room:
