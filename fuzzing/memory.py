@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from optdb.runtime import pinned_memory
 from optdb.runtime.context import Context
-from optdb.runtime.context_options import UploadSizes
+from optdb.runtime.context_options import TransferSizes
 
 __all__ = ["use_separate_memory"]
 
-_SIZES = UploadSizes(least=1, piece=64)
+_SIZES = TransferSizes(least=1, piece=64)
 
 
 def use_separate_memory(context: Context) -> None:
@@ -20,5 +20,5 @@ def use_separate_memory(context: Context) -> None:
     longer.
     """
     context.profile = replace(context.profile, shares_host_memory=False)
-    context.options = replace(context.options, upload_sizes=_SIZES)
+    context.options = replace(context.options, transfer_sizes=_SIZES)
     context.kept[pinned_memory.__name__] = pinned_memory.PinnedMemory(context.queue, _SIZES.piece)

@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 from optdb.runtime import commands, dispatch
-from optdb.runtime.context import Context
+from optdb.runtime.context import Context, context_of_queue
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.grid_failures import check_launches
@@ -250,7 +250,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
     With a listener, no copy is started: listeners receive uploads as commands.
     """
-    if dispatch.listening() is not None or value.nbytes < context.options.upload_sizes.least:
+    if dispatch.listening() is not None or value.nbytes < context.options.transfer_sizes.least:
         return False
     pinned = pinned_memory(context)
     if pinned is None or (events is None and not pinned.is_quicker_for(value.nbytes)):
@@ -279,6 +279,8 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
     out = fitting(out, array)
     if not array.size:
         return out
+    if _downloaded_through_pinned(array, out):
+        return out
     if array.flags.c_contiguous:
         command = commands.EnqueueDownload(array.queue, out, array.base_data, array.offset, begun is None)
         dispatch.enqueue(command)
@@ -289,6 +291,22 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
         with seen_by_host(array) as values:
             out[...] = values
     return out
+
+
+def _downloaded_through_pinned(array: Array, out: HostArray) -> bool:
+    """Copy a contiguous array to the host through pinned memory if that is faster; return whether it was copied."""
+    if dispatch.listening() is not None or not array.flags.c_contiguous:
+        return False
+    context = context_of_queue(array.queue)
+    if context is None or array.nbytes < context.options.transfer_sizes.least:
+        return False
+    pinned = pinned_memory(context)
+    if pinned is None or not pinned.is_quicker_for(array.nbytes):
+        return False
+    if not pinned.download(array.queue, array.base_data, array.offset, out):
+        return False
+    check_launches(array.queue)
+    return True
 
 
 def as_host_value(value: Any) -> Any:

@@ -137,9 +137,14 @@ class Turn:
         return self._lock
 
 
+def context_of_queue(queue: cl.CommandQueue) -> Context | None:
+    """Return the context that owns a queue; None if there is none."""
+    return _contexts.get(queue.int_ptr)
+
+
 def options_of(queue: cl.CommandQueue) -> ContextOptions:
     """Return the options of a queue's context; the defaults for a queue without a context."""
-    context = _contexts.get(queue.int_ptr)
+    context = context_of_queue(queue)
     return _USUAL if context is None else context.options
 
 

@@ -20,13 +20,13 @@ class BatchThresholds:
 
 
 @dataclass(frozen=True)
-class UploadSizes:
-    """Sizes in bytes for uploads through pinned memory; see `optdb.runtime.pinned_memory`."""
+class TransferSizes:
+    """Sizes in bytes for copies through pinned memory; see `optdb.runtime.pinned_memory`."""
 
     #: The minimum size of an array that benefits from pinned memory.
     least: int = 1 << 14
     #: Larger arrays are copied in pieces of this size, a power of two, so that the driver sends a piece while the host
-    #: copies the next one.
+    #: copies another one.
     piece: int = 1 << 24
 
 
@@ -55,6 +55,6 @@ class ContextOptions:
     #: number.
     loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
-    upload_sizes: UploadSizes = UploadSizes()
+    transfer_sizes: TransferSizes = TransferSizes()
     #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
     most_work_in_caller: int = 200_000

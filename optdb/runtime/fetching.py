@@ -6,6 +6,7 @@ A prepared call stores its event's handle in an `EventHandle`; waiting takes own
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from optdb.runtime.dispatch import enqueue, listening
 from optdb.runtime.driver_batches import DriverCalls, PreparedCall
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
+from optdb.runtime.pinned_memory import known_pinned_memory
 from optdb.runtime.scripts import Script
 
 
@@ -119,6 +121,11 @@ class HostMirror:
             event = command.event
         array.queue.flush()
         return event
+
+    def copied(self, shape: Sequence[int]) -> HostArray:
+        """Return a copy of the values, as an array of the given shape."""
+        values, pinned = self.values.reshape(shape), known_pinned_memory(self._context)
+        return values.copy() if pinned is None else pinned.copied(values)
 
     def fetch_by(self, script: Script, array: Array) -> Any:
         """Add a copy of a C-contiguous device array to a script, and return the copy."""

@@ -241,7 +241,7 @@ class StagingBuffer:
         """
         pinned = known_pinned_memory(self._context)
         most = self._context.profile.global_memory_bytes * _MOST_MEMORY
-        if pinned is None or not self._context.options.upload_sizes.least <= value.nbytes <= most:
+        if pinned is None or not self._context.options.transfer_sizes.least <= value.nbytes <= most:
             return None
         array = self._next_array(value)
         if array is None:

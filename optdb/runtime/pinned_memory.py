@@ -1,6 +1,6 @@
-"""Pinned memory, through which some drivers copy arrays to a device several times faster.
+"""Pinned memory, through which some drivers copy arrays to and from a device several times faster.
 
-The caller may change an array once it has been copied to pinned memory. For asynchronous copies, and for arrays that
+The caller may change an array once it has been copied to pinned memory. For asynchronous uploads, and for arrays that
 several threads copy in pieces, pinned memory is always faster; for other copies, a trial decides once per context.
 """
 
@@ -10,6 +10,7 @@ import os
 import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
-from optdb.runtime.context_options import UploadSizes
+from optdb.runtime.context_options import TransferSizes
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
@@ -28,6 +29,8 @@ from optdb.runtime.library import cl
 #: milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
+#: The number of blocks that a download uses in turn.
+_DOWNLOADING = 2
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
 #: The number of processors for each copying thread, since other threads feed other devices.
@@ -39,10 +42,13 @@ class _Block:
     buffer: cl.Buffer  #: Keeps the memory alive.
     memory: HostArray  #: The bytes.
     event: Any = None  #: The event of the latest copy; None if there was none.
+    is_downloading: bool = False  #: Whether a download uses the block, even if the latest copy has completed.
 
     @property
     def is_free(self) -> bool:
-        """Whether the latest copy has completed or failed."""
+        """Whether no download uses the block, and the latest copy has completed or failed."""
+        if self.is_downloading:
+            return False
         return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
 
 
@@ -73,10 +79,10 @@ class _Copiers:
 class PinnedMemory:
     """The blocks of pinned memory in a context, which any thread may use."""
 
-    def __init__(self, queue: cl.CommandQueue, piece: int = UploadSizes.piece, is_quicker: bool = True) -> None:
+    def __init__(self, queue: cl.CommandQueue, piece: int = TransferSizes.piece, is_quicker: bool = True) -> None:
         #: The maximum size of a piece, in bytes.
         self._piece = piece
-        #: Whether a blocking copy of at most one piece is faster than the driver's own copy.
+        #: Whether blocking copies of less than a piece, in both directions, are faster than the driver's own copies.
         self.is_quicker = is_quicker
         self._context = queue.context
         #: A separate queue for mapping blocks, which does not wait for commands in other queues.
@@ -87,7 +93,7 @@ class PinnedMemory:
 
     def is_quicker_for(self, nbytes: int) -> bool:
         """Return whether a blocking copy of this size is faster than the driver's own copy."""
-        return self.is_quicker or (nbytes > self._piece and self._copiers.count > 1)
+        return self.is_quicker or (nbytes >= self._piece and self._copiers.count > 1)
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Start copying an array into a buffer; return the event, or None if no block is free.
@@ -110,6 +116,54 @@ class PinnedMemory:
                 block.event = event
             return event
 
+    def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> bool:
+        """Copy from a buffer to a C-contiguous array, and wait; return False if too few blocks are free."""
+        pieces = [piece for _, piece in _pieces(out, self._piece)]
+        with self._lock:
+            blocks: list[_Block] = []
+            try:
+                for _ in pieces[:_DOWNLOADING]:
+                    block = self._free_block(min(out.nbytes, self._piece))
+                    if block is None:
+                        return False
+                    block.is_downloading = True
+                    blocks.append(block)
+                self._download_pieces(queue, source, offset, pieces, blocks)
+            finally:
+                for block in blocks:
+                    block.is_downloading = False
+        return True
+
+    def _download_pieces(
+        self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, pieces: list[HostArray], blocks: list[_Block]
+    ) -> None:
+        """Copy consecutive pieces through blocks in turn: the driver sends one while threads copy another one."""
+        running: deque[tuple[_Block, HostArray]] = deque()
+
+        def finish_first() -> None:
+            block, piece = running.popleft()
+            block.event.wait()
+            content = block.memory[: piece.nbytes]
+            self._copiers.copy(piece, content.view(piece.dtype).reshape(piece.shape))
+
+        for number, piece in enumerate(pieces):
+            if len(running) == len(blocks):
+                finish_first()
+            block = blocks[number % len(blocks)]
+            content = block.memory[: piece.nbytes]
+            block.event = cl.enqueue_copy(queue, content, source, src_offset=offset, is_blocking=False)
+            queue.flush()
+            running.append((block, piece))
+            offset += piece.nbytes
+        while running:
+            finish_first()
+
+    def copied(self, values: HostArray) -> HostArray:
+        """Return a copy of an array on the host, made by several threads if it is large."""
+        out = np.empty_like(values)
+        self._copiers.copy(out, values)
+        return out
+
     def _free_block(self, nbytes: int) -> _Block | None:
         free = [block for block in self._blocks if block.is_free]
         fitting = [block for block in free if nbytes <= block.memory.nbytes]
@@ -119,7 +173,7 @@ class PinnedMemory:
         while free and self._nbytes + size > _MAX_NBYTES:
             self._blocks.remove(free.pop())
         has_room = self._nbytes + size <= _MAX_NBYTES
-        alike = [block for block in self._blocks if block.memory.nbytes == size]
+        alike = [block for block in self._blocks if block.memory.nbytes == size and not block.is_downloading]
         are_many = size != self._piece and len(alike) >= _MOST_IN_FLIGHT
         if alike and (are_many or not has_room):
             alike[0].event.wait()
@@ -167,16 +221,22 @@ def _tried(context: Context) -> PinnedMemory | None:
     """Return pinned memory if copies through it are correct; measure whether they are faster."""
     queue = context.queue
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
-    result = np.empty_like(value)
+    result, of_driver = np.empty_like(value), np.empty_like(value)
     try:
-        pinned = PinnedMemory(queue, context.options.upload_sizes.piece)
-        target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, value.nbytes)
-        through = _seconds(lambda: pinned.upload(queue, target, 0, value).wait())
-        cl.enqueue_copy(queue, result, target, is_blocking=True)
-        driver = _seconds(lambda: cl.enqueue_copy(queue, target, value, is_blocking=True))
+        pinned = PinnedMemory(queue, context.options.transfer_sizes.piece)
+        buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, value.nbytes)
+
+        def through() -> None:
+            pinned.upload(queue, buffer, 0, value).wait()
+            pinned.download(queue, buffer, 0, result)
+
+        def by_driver() -> None:
+            cl.enqueue_copy(queue, buffer, value, is_blocking=True)
+            cl.enqueue_copy(queue, of_driver, buffer, is_blocking=True)
+
+        pinned.is_quicker = _seconds(through) < _seconds(by_driver)
     except cl.Error:  # a driver without pinned memory, or with too little
         return None
-    pinned.is_quicker = through < driver
     return pinned if np.array_equal(result, value) else None
 
 

@@ -12,6 +12,7 @@ import pytest
 from optdb.runtime import pinned_memory
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
+from optdb.runtime.context_options import TransferSizes
 from optdb.runtime.dispatch import HeldCommands, listened
 from optdb.runtime.library import cl
 from optdb.runtime.packing import StagingBuffer
@@ -33,6 +34,13 @@ def blocks(context):
     return context.kept[pinned_memory.__name__]._blocks
 
 
+def by_driver(array):
+    """Return a device array's values, copied by the driver alone."""
+    values = np.empty(array.shape, array.dtype)
+    cl.enqueue_copy(array.queue, values, array.base_data, src_offset=array.offset)
+    return values
+
+
 def keep_busy(context):
     """Block the queue until the returned event is complete."""
     gate = cl.UserEvent(context.cl_context)
@@ -44,7 +52,7 @@ def keep_busy(context):
 @pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2]], ids=["C", "F", "strided"])
 def test_values_arrive(context, dtype, layout):
     value = layout((RNG.rand(300, 200) * 9).astype(dtype))
-    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert len(blocks(context)) == 1
 
 
@@ -62,7 +70,7 @@ def test_threads_copy_large_arrays(context, monkeypatch, shape):
     value = RNG.rand(*shape).astype("float32")
     for values in (value, value.T if value.ndim == 2 else value[..., ::-1]):
         copied.clear()
-        np.testing.assert_array_equal(to_host(from_host(context, values)), values)
+        np.testing.assert_array_equal(by_driver(from_host(context, values)), values)
         assert len(copied) == 3 and sum(copied) == value.size
 
 
@@ -74,7 +82,7 @@ def test_large_arrays_are_copied_in_pieces(context, shape, layout):
     target = from_host(context, values, events=events)
     used = [block.memory.nbytes for block in blocks(context)]
     assert set(used) == {1 << 15} and len(events) == 1
-    np.testing.assert_array_equal(to_host(target), values)
+    np.testing.assert_array_equal(by_driver(target), values)
     # The event is that of the last piece.
     assert events[0].command_execution_status == cl.command_execution_status.COMPLETE
 
@@ -87,16 +95,19 @@ def test_pieces_wait_for_blocks_and_may_be_changed(context, monkeypatch):
     array = from_host(context, values, events=[])
     assert len(blocks(context)) == 4 and gate.command_execution_status == cl.command_execution_status.COMPLETE
     values[:] = 0
-    np.testing.assert_array_equal(to_host(array), np.arange(40_000.0))
+    np.testing.assert_array_equal(by_driver(array), np.arange(40_000.0))
 
 
 def test_large_blocking_copies_use_pinned_memory_if_several_threads_copy(context, monkeypatch):
     pinned = PinnedMemory(context.queue, 1 << 16, is_quicker=False)
     context.kept[pinned_memory.__name__] = pinned
-    for threads, nbytes, expected in ((1, 1 << 17, False), (2, 1 << 16, False), (2, 1 << 17, True)):
+    for threads, nbytes, expected in ((1, 1 << 17, False), (2, 1 << 15, False), (2, 1 << 16, True)):
         monkeypatch.setattr(pinned, "_copiers", pinned_memory._Copiers(threads))
         values = RNG.rand(nbytes // 8)
-        np.testing.assert_array_equal(to_host(from_host(context, values)), values)
+        array = from_host(context, values)
+        assert bool(blocks(context)) is expected
+        blocks(context).clear()
+        np.testing.assert_array_equal(to_host(array), values)
         assert bool(blocks(context)) is expected
 
 
@@ -111,14 +122,14 @@ def test_arrays_may_be_changed_while_the_device_is_busy(context, with_events):
     assert len(blocks(context)) == 4 and len(events) == 4 * with_events
     gate.set_status(cl.command_execution_status.COMPLETE)
     for array, wanted in zip(arrays, expected, strict=True):
-        np.testing.assert_array_equal(to_host(array), wanted)
+        np.testing.assert_array_equal(by_driver(array), wanted)
 
 
 def test_blocks_are_used_again(context):
     for number in range(5):
         for size in (5000, 70_000):
             value = RNG.rand(size).astype("float32") + number
-            np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+            np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert len(blocks(context)) == 2
 
 
@@ -133,7 +144,7 @@ def test_memory_is_bounded(context, monkeypatch):
     context.queue.finish()
     for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # the last one is always too large
         value = RNG.rand(size).astype("float32")
-        np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+        np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
 
 
@@ -142,7 +153,7 @@ def test_arrays_that_take_much_of_the_memory_are_not_staged(context, monkeypatch
     values, target = RNG.rand(10_000), from_host(context, np.zeros(10_000))
     staged = StagingBuffer(context).begin(values)
     staged.move_to(target)
-    np.testing.assert_array_equal(to_host(target), values)
+    np.testing.assert_array_equal(by_driver(target), values)
     profile = context.profile
     for memory, expected in ((values.nbytes * 16, True), (values.nbytes * 15, False)):
         monkeypatch.setattr(context, "profile", replace(profile, global_memory_bytes=memory))
@@ -150,7 +161,7 @@ def test_arrays_that_take_much_of_the_memory_are_not_staged(context, monkeypatch
 
 
 def test_small_and_constant_arrays_go_by_themselves(context):
-    np.testing.assert_array_equal(to_host(from_host(context, np.ones(10))), np.ones(10))
+    np.testing.assert_array_equal(by_driver(from_host(context, np.ones(10))), np.ones(10))
     from_host(context, np.ones(10_000), constant=True)
     assert not blocks(context)
 
@@ -161,7 +172,7 @@ def test_commands_that_are_held_back_keep_their_values(context):
         array = from_host(context, value)
         value[:] = 0
     held.enqueue()
-    np.testing.assert_array_equal(to_host(array), np.arange(10_000.0))
+    np.testing.assert_array_equal(by_driver(array), np.arange(10_000.0))
     assert not blocks(context)
 
 
@@ -174,12 +185,12 @@ def test_a_trial_decides(context, slower, expected, monkeypatch):
     del context.kept[pinned_memory.__name__]
     assert pinned_memory.pinned_memory(context).is_quicker is expected
     value, events = RNG.rand(10_000), []
-    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert len(blocks(context)) == 1
     before = blocks(context)[0].event
-    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert (blocks(context)[0].event is not before) is expected
-    np.testing.assert_array_equal(to_host(from_host(context, value, events=events)), value)
+    np.testing.assert_array_equal(by_driver(from_host(context, value, events=events)), value)
     assert len(events) == 1 and blocks(context)[0].event is events[0]
 
 
@@ -202,7 +213,7 @@ def test_the_host_waits_before_it_is_further_ahead(context):
     sender.join(60)
     assert len(blocks(context)) == 4
     for array, value in zip(arrays, values, strict=True):
-        np.testing.assert_array_equal(to_host(array), value)
+        np.testing.assert_array_equal(by_driver(array), value)
 
 
 def test_a_trial_with_other_values_decides_against_it(context, monkeypatch):
@@ -229,3 +240,73 @@ def test_a_driver_without_pinned_memory_has_none(context, monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
     del context.kept[pinned_memory.__name__]
     assert pinned_memory.pinned_memory(context) is None
+
+
+def downloaded(context, array, **options):
+    """Return a device array's values, which must have been copied through pinned memory."""
+    before = [block.event for block in blocks(context)]
+    values = to_host(array, **options)
+    assert [block.event for block in blocks(context)] != before
+    return values
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "int64", "complex128"])
+@pytest.mark.parametrize("shape", [(60_000,), (300, 200), (3, 200, 100), (1, 60_000, 1)])
+def test_arrays_are_downloaded_in_pieces(context, dtype, shape):
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 13)
+    context.options = replace(context.options, transfer_sizes=TransferSizes(least=1))
+    values = (RNG.rand(*shape) * 9).astype(dtype)
+    array, out = from_host(context, values), np.zeros(shape, dtype)
+    for part, expected in ((array, values), (array[:1], values[:1]), (array[1:], values[1:])):
+        if part.size:
+            np.testing.assert_array_equal(downloaded(context, part), expected)
+    assert downloaded(context, array, out=out, begun=[]) is out
+    np.testing.assert_array_equal(out, values)
+    assert {block.memory.nbytes for block in blocks(context)} == {1 << 13}
+
+
+def test_downloads_wait_for_blocks_of_uploads(context, monkeypatch):
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 15)
+    monkeypatch.setattr(pinned_memory, "_MAX_NBYTES", 1 << 16)
+    values = np.arange(40_000.0)
+    array, other = from_host(context, values), from_host(context, np.zeros(1000))
+    gate = keep_busy(context)
+    from_host(context, np.ones(1 << 12), out=other, events=[])
+    threading.Timer(0.2, gate.set_status, [cl.command_execution_status.COMPLETE]).start()
+    np.testing.assert_array_equal(downloaded(context, array), values)
+    assert len(blocks(context)) == 2
+
+
+def test_a_download_without_memory_for_blocks_is_copied_by_the_driver(context, monkeypatch):
+    array = from_host(context, np.arange(40_000.0))
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue)
+    monkeypatch.setattr(pinned_memory, "_MAX_NBYTES", 1 << 10)
+    np.testing.assert_array_equal(to_host(array), np.arange(40_000.0))
+    assert not blocks(context)
+
+
+def test_blocks_are_free_after_a_download_fails(context, monkeypatch):
+    array = from_host(context, np.arange(40_000.0))
+    monkeypatch.setattr(context.kept[pinned_memory.__name__]._copiers, "copy", lambda *args: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        to_host(array)
+    context.queue.finish()
+    assert all(block.is_free for block in blocks(context))
+
+
+def test_threads_download_at_once(context):
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 12)
+    expected = [RNG.rand(5_000) for _ in range(6)]
+    arrays, found = [from_host(context, values) for values in expected], {}
+
+    def download(number):
+        for _ in range(5):
+            found[number] = to_host(arrays[number])
+
+    threads = [threading.Thread(target=download, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for number, values in enumerate(expected):
+        np.testing.assert_array_equal(found[number], values)

@@ -203,8 +203,7 @@ class Results:
                 Arrival(self._copies).wait()
                 self._mirrors.check_launches()
                 self._values = [
-                    value if mirror is None else mirror.values.reshape(shape).copy()
-                    for value, shape, mirror in self._begun
+                    value if mirror is None else mirror.copied(shape) for value, shape, mirror in self._begun
                 ]
             except Exception as error:
                 self._error = error
