@@ -22,7 +22,7 @@ PYTENSOR_TESTS := tests/profiles/pytensor tests/pytensor tests/host/pytensor \
 	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[start/pymc.md]'
 NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
-CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs stubs
+CHECKED := optdb tests profiles conformance memcheck emulation fuzzing models examples docs stubs
 
 # Minutes on two cores that do nothing else, of a clean clone, installation aside. CONTRIBUTING.md has the same numbers,
 # which a test asserts.

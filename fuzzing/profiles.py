@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from emulation import EMULATED
 from fuzzing.memory import use_separate_memory
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
@@ -33,11 +34,11 @@ KERNELS = ("own", "gpu", "copying gpu", "warpgroup gpu")
 #: For each kind of kernels, the options with which all products of small matrices use these kernels.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
-        **{"instructions": "emulated", "quad_tiles": "none"},
+        **{"instructions": EMULATED, "quad_tiles": "none"},
         "copied_tiles": "all",
     },
     "warpgroup gpu": {
-        **{"instructions": "emulated", "quad_tiles": "none"},
+        **{"instructions": EMULATED, "quad_tiles": "none"},
         **{"warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
     },
 }

@@ -46,7 +46,7 @@ def _set_environment() -> None:
     # Without optimization, Oclgrind would interpret twice as many instructions.
     os.environ.setdefault("OCLGRIND_BUILD_OPTIONS", "-O2")
     # Products by warpgroups take more local memory than Oclgrind's 32 KiB.
-    os.environ.setdefault("OCLGRIND_LOCAL_MEM_SIZE", "57344")
+    os.environ.setdefault("OCLGRIND_LOCAL_MEM_SIZE", "65536")
     # Each processor runs a test process; the threads of a BLAS would only wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Hundreds of files are made and loaded here, and trusted. Tests of rehearsals enable them.

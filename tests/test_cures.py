@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The folders of Python code, apart from the tests.
-FOLDERS = ("optdb", "conformance", "examples", "fuzzing", "memcheck", "models", "profiles")
+FOLDERS = ("optdb", "conformance", "emulation", "examples", "fuzzing", "memcheck", "models", "profiles")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

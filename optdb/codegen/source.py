@@ -25,9 +25,19 @@ _FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w
 
 
 @functools.cache
+def text_of(file: str) -> str:
+    """Return the text of a file of this package."""
+    return importlib.resources.files("optdb.codegen").joinpath(file).read_text(encoding="utf-8")
+
+
 def functions(file: str) -> dict[str, str]:
-    """Return the functions in a file of this package, by name. Each starts and ends at the beginning of a line."""
-    text = importlib.resources.files("optdb.codegen").joinpath(file).read_text(encoding="utf-8")
+    """Return the functions in a file of this package, by name."""
+    return functions_in(text_of(file))
+
+
+@functools.cache
+def functions_in(text: str) -> dict[str, str]:
+    """Return the functions in a text, by name. Each starts and ends at the beginning of a line."""
     return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
 
 

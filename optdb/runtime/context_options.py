@@ -5,8 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: How kernels express some instructions: as NVIDIA's PTX, or as equivalent OpenCL C functions for any device.
-Instructions = Literal["ptx", "emulated"]
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """Functions in OpenCL C for asynchronous copies and tensor cores, and what kernels need to call these functions."""
+
+    #: The functions that `optdb.codegen.gemm.tensor_cores` and other kernels for single warps call.
+    warps: str
+    #: The functions that `optdb.codegen.gemm.warpgroups` calls.
+    warpgroups: str
+    #: The type of an address in local memory, and the code that precedes a pointer to convert it to this type.
+    address: str
+    address_of: str
+    #: The type of the address of a group's signals, and the number of 8-byte words that each stage's signals take.
+    signals: str
+    signal_words: int
+    #: Number of words of local memory per work item, through which functions exchange numbers.
+    exchanged_words: int
+    #: The bodies of macros: a loop over `i` that stores results, and a statement that orders products.
+    stored: str
+    wgmma: str
 
 
 @dataclass(frozen=True)
@@ -37,8 +55,8 @@ class ContextOptions:
     Tests use the options to select each implementation for small arrays.
     """
 
-    #: The instructions for asynchronous copies and tensor cores.
-    instructions: Instructions = "ptx"
+    #: The instructions for asynchronous copies and tensor cores; None selects NVIDIA's.
+    instructions: InstructionSet | None = None
     #: Which aligned float32 products load four numbers at once on a GPU.
     quad_tiles: Literal["few", "all", "none"] = "few"
     #: The tile for products with `quad_tiles`, as fields of `gemm.quad_tiles.QuadTile`; None selects the fastest tile

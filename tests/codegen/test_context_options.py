@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from emulation import EMULATED
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import empty, from_host, to_host
@@ -19,7 +20,7 @@ from tests.opencl_device import new_context
 KINDS = {
     "quads": ({"quad_tiles": "all"}, "matmul_32x32x64_quads"),
     "warpgroups": (
-        {"instructions": "emulated", "warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
+        {"instructions": EMULATED, "warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
         "warpgroups_64x64_2_1",
     ),
 }

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulation import EMULATED
 from optdb.codegen.convolve import packing, plan, tile_kernels, tiles
 from optdb.codegen.convolve.geometry import axes_of
 from optdb.codegen.convolve.packing import ConvolutionCall, FilterGroups
@@ -47,7 +48,7 @@ def as_a_graphics_card(monkeypatch):
 def all_kernels(dtype, tile):
     """Return the kernels for results and for both gradients; tiles of gradients for filters are not copied."""
     of_kinds = zip(KINDS, (tile, replace(tile, stages=0)))
-    return [k for kind, each in of_kinds for k in tile_kernels.kernels_by_tiles(kind, dtype, [each], "emulated")]
+    return [k for kind, each in of_kinds for k in tile_kernels.kernels_by_tiles(kind, dtype, [each], EMULATED)]
 
 
 def kernels_of(dtype, tile):
@@ -217,7 +218,7 @@ def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
 def copying(monkeypatch):
     """Give the device emulated asynchronous copies."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
-    monkeypatch.setattr(context(), "options", replace(context().options, instructions="emulated"))
+    monkeypatch.setattr(context(), "options", replace(context().options, instructions=EMULATED))
     kept = context().kept.pop(families.__name__, None)
     yield
     context().kept.pop(families.__name__, None)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulation import EMULATED
 from optdb.codegen.gemm import copied, families
 from optdb.codegen.gemm.copied import LARGE, SMALLER, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, total_kernel
@@ -36,7 +37,7 @@ _SLOW = pytest.mark.slow
 
 @functools.cache
 def compiled(block, along):
-    kernels = [copied_kernel(block, along, "emulated"), total_kernel("float32")]
+    kernels = [copied_kernel(block, along, EMULATED), total_kernel("float32")]
     return compile_kernels(kernels, checker())
 
 
@@ -174,7 +175,7 @@ def copying(monkeypatch):
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(copied, "LARGE", dict.fromkeys((False, True), SMALL))
-    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", copied_tiles="all"))
+    monkeypatch.setattr(context, "options", ContextOptions(instructions=EMULATED, copied_tiles="all"))
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context, note_products(monkeypatch)
@@ -234,7 +235,7 @@ def test_tiles_that_fill_all_units_are_loaded_where_terms_stand_side_by_side(cop
 
 def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, caplog):
     context, computed = copying
-    monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))
+    monkeypatch.setattr(context, "options", replace(context.options, instructions=None))
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b), a @ b)
     assert not computed and "Other kernels are used for a product by copied tiles" in caplog.text

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulation import EMULATED
 from optdb.codegen.gemm import launches, quad_tiles
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.gemm.tensor_cores import ptx
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.prelude import PRELUDE
@@ -214,7 +216,7 @@ def emulated(monkeypatch):
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(quad_tiles, "_TENSOR_TILE", quad_tiles.QuadTile(32, 32, 32, 2, tensor=True))
-    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", quad_tiles="all"))
+    monkeypatch.setattr(context, "options", ContextOptions(instructions=EMULATED, quad_tiles="all"))
     monkeypatch.delitem(context.kept, quad_tiles.__name__, raising=False)
     yield context
     context.kept.pop(quad_tiles.__name__, None)
@@ -254,7 +256,7 @@ def test_few_terms_are_of_the_highest_precision(emulated):
 
 @pytest.mark.parametrize("b_along", [False, True])
 def test_other_kernels_run_them_as_a_part(b_along):
-    by_tensor_cores = quad_tiles.tensor_quad_kernel(b_along, "ptx")
+    by_tensor_cores = quad_tiles.tensor_quad_kernel(b_along, ptx())
     for kernel in (by_tensor_cores, *(quad_tiles.quad_kernel(tile, b_along) for tile in TILES)):
         bodies = bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
         assert list(bodies) == [kernel.name]

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from emulation import EMULATED
 from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import TensorBlock, kernel_name, plan, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import TensorBlock, kernel_name, plan, ptx, tensor_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
@@ -47,7 +48,7 @@ def checker():
 
 @functools.cache
 def compiled(block, arithmetic, along):
-    kernels = [tensor_kernel(block, arithmetic, along, "emulated"), total_kernel(DTYPE[arithmetic])]
+    kernels = [tensor_kernel(block, arithmetic, along, EMULATED), total_kernel(DTYPE[arithmetic])]
     return compile_kernels(kernels, checker())
 
 
@@ -205,7 +206,7 @@ def with_tensor_cores(monkeypatch):
     monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
     monkeypatch.setattr(warpgroups, "DEFAULTS", {})
-    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated"))
+    monkeypatch.setattr(context, "options", ContextOptions(instructions=EMULATED))
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context
     context.kept.pop(families.__name__, None)
@@ -270,7 +271,7 @@ def test_blocks_fit_a_gpu():
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
-    kernel = tensor_kernel(SMALL, "tf32", (True, False), "ptx")
+    kernel = tensor_kernel(SMALL, "tf32", (True, False), ptx())
     assert kernel.name == kernel_name(SMALL.name, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
@@ -360,7 +361,7 @@ def test_damaged_rates_are_those_of_no_tuning(measuring, damaged):
 
 def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch, caplog):
     monkeypatch.setattr(tensor_cores, "rates_of", lambda context: {SMALL: (1.0,), OTHER: (3.0,)})
-    instructions = {OTHER: "ptx", SMALL: "emulated"}  # Oclgrind takes no PTX
+    instructions = {OTHER: ptx(), SMALL: EMULATED}  # Oclgrind takes no PTX
     monkeypatch.setattr(
         tensor_cores, "tensor_kernel", lambda block, *args: tensor_kernel(block, *args[:2], instructions[block])
     )

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulation import EMULATED
 from optdb.codegen.gemm import families, launches, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.tensor_cores import ptx
 from optdb.codegen.gemm.warpgroups import (
     DEFAULTS,
     LAYOUTS,
@@ -48,7 +50,7 @@ IN_ROWS, IN_COLUMNS = ORDERS.values()
 
 @functools.cache
 def compiled(context, tile, arithmetic, along):
-    kernels = [multiply_kernel(tile, arithmetic, along, "emulated"), pack_kernel(arithmetic)]
+    kernels = [multiply_kernel(tile, arithmetic, along, EMULATED), pack_kernel(arithmetic)]
     return compile_kernels([*kernels, total_kernel(ARITHMETICS[arithmetic])], context)
 
 
@@ -197,7 +199,7 @@ def test_tiles_fit_a_gpu():
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
-    kernel = multiply_kernel(SMALL, "tf32", (True, True), "ptx")
+    kernel = multiply_kernel(SMALL, "tf32", (True, True), ptx())
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
 
@@ -271,7 +273,7 @@ def required(monkeypatch):
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
-    options = ContextOptions(instructions="emulated", warpgroup_tiles="all", warpgroup_tile=astuple(SMALL))
+    options = ContextOptions(instructions=EMULATED, warpgroup_tiles="all", warpgroup_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
     # Forget the kernels of products, so that they are chosen by the profile.
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
@@ -319,7 +321,7 @@ def test_higher_precisions_use_others(required):
 
 def test_kernels_that_do_not_build_are_not_taken(required, monkeypatch, caplog):
     context, computed = required
-    monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))  # Oclgrind takes no PTX
+    monkeypatch.setattr(context, "options", replace(context.options, instructions=None))  # Oclgrind takes no PTX
     a, b = whole(25, 20), whole(20, 33)
     np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
     assert "Other kernels are used for a product by tf32, warpgroups_64x64_2_1" in caplog.text

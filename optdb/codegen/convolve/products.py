@@ -18,6 +18,7 @@ from optdb.codegen.convolve.plan import ChannelLayout, ConvolutionPlan, forward
 from optdb.codegen.convolve.tile_kernels import kernels_by_tiles, own_tiles
 from optdb.codegen.convolve.tiles import correlate_by_tiles, suits, weights_by_tiles
 from optdb.codegen.gemm.problem import Precision
+from optdb.codegen.gemm.tensor_cores import instructions_of
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
 from optdb.codegen.scratch import scratch
@@ -55,7 +56,7 @@ def correlate_kernels(dtype: str, context: Context, precision: Precision = "high
         return packing.convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
     few = packing.convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
     tiles = own_tiles("CORRELATE", context, dtype, precision)
-    return [*few, *kernels_by_tiles("CORRELATE", dtype, tiles, context.options.instructions)]
+    return [*few, *kernels_by_tiles("CORRELATE", dtype, tiles, instructions_of(context))]
 
 
 def lanes(dtype: str, context: Context) -> int:
@@ -122,7 +123,7 @@ def weights_kernels(dtype: str, context: Context, precision: Precision = "highes
     if on_cpu:
         return kernels
     tiles = own_tiles("WEIGHTS", context, dtype, precision)
-    return [*kernels, *kernels_by_tiles("WEIGHTS", dtype, tiles, context.options.instructions)]
+    return [*kernels, *kernels_by_tiles("WEIGHTS", dtype, tiles, instructions_of(context))]
 
 
 def weights(

@@ -13,12 +13,12 @@ from optdb.codegen.convolve.packing import ConvolutionCall
 from optdb.codegen.gemm.families import Choice, prepared
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.gemm.problem import GroupTile, Precision
-from optdb.codegen.gemm.tensor_cores import EXCHANGED_WORDS, MEMORY_WORDS, ROUNDING, multiply_add_function
+from optdb.codegen.gemm.tensor_cores import ROUNDING, instructions_of, memory_words, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import Kernels
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import body, filled, functions, work_dtype
-from optdb.runtime.context_options import Instructions
+from optdb.codegen.source import body, filled, functions, functions_in, work_dtype
+from optdb.runtime.context_options import InstructionSet
 from optdb.runtime.dispatch import tracing
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
     return next(parts for parts in range(1, most + 1) if filled(parts) >= 0.95 * best)
 
 
-def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
+def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions: InstructionSet) -> list[Kernel]:
     """Return the kernels that tiled products launch, except the kernel that packs images."""
     code, others = functions("convolve/tiles.cl"), ["pack_blocks"] * (kind == "CORRELATE") + ["total_of_parts"]
     kernels = [tile_kernel(kind, dtype, tile, instructions) for tile in tiles]
     return [*kernels, *(product_kernel(code[name], dtype) for name in others)]
 
 
-def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
+def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: InstructionSet) -> Kernel:
     """Return the kernel for one tile shape; the kernel's name consists of the kind and the tile's name."""
     code, name, work = functions("convolve/tiles.cl"), f"{kind.lower()}_{tile.name}", work_dtype(dtype)
     wide, lanes, across = _READ // np.dtype(work).itemsize, min(tile.cols, tile.items), tile.cols // tile.item_cols
@@ -167,9 +167,9 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
     if not tile.tensor and across % 8 == 0 and tile.rows // tile.item_rows % 4 == 0:
         # The items of a warp compute a rectangle, so that they read fewer distinct numbers.
         tx, ty = f"item / 32 % {across // 8} * 8 + item % 8", f"item / 32 / {across // 8} * 4 + item % 32 / 8"
-    exchanges = tile.tensor and instructions == "emulated"
+    exchanged = tile.tensor * instructions.exchanged_words * tile.items
     text = filled(filled(code[kind], TILE_LOOP=body(code["LOADED"])), MULTIPLY=body(code["MULTIPLY"]))
-    copies = functions(f"gemm/tensor_cores_{instructions}.cl")
+    copies = functions_in(instructions.warps)
     called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
     called += body(code["positions"]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)
     words: dict[str, Any] = {
@@ -188,10 +188,9 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         "T_LOADS": tile.rows * tile.depth // tile.items,
         "X_LOADS": tile.cols * tile.depth // tile.items,
         "ROUNDING": ROUNDING,
-        # Emulated instructions exchange numbers through local memory.
-        "EXCHANGE": "its_exchange" if exchanges else "0",
-        "SHARED": f"__local uint its_exchange[{EXCHANGED_WORDS * tile.items}];" if exchanges else "",
-        **MEMORY_WORDS[instructions],
+        "EXCHANGE": "its_exchange" if exchanged else "0",
+        "SHARED": f"__local uint its_exchange[{exchanged}];" if exchanged else "",
+        **memory_words(instructions),
         # Each kernel in a program gets its own copy of the functions.
         **{function: f"{function}_{name}" for function in ("multiply_add", *_COPIES)},
     }
@@ -215,7 +214,7 @@ def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]
         return []
 
     def kernels(tile: Tile) -> list[Kernel]:
-        return [tile_kernel("CORRELATE", dtype, tile, context.options.instructions)]
+        return [tile_kernel("CORRELATE", dtype, tile, instructions_of(context))]
 
     return [
         Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows), partial(kernels, tile))

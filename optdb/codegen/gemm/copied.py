@@ -21,10 +21,10 @@ from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, total_kernel
 from optdb.codegen.gemm.problem import Along, GroupTile, Problem, classify
-from optdb.codegen.gemm.tensor_cores import BAND, MEMORY_WORDS, with_tile_found
+from optdb.codegen.gemm.tensor_cores import BAND, instructions_of, memory_words, with_tile_found
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import functions
-from optdb.runtime.context_options import Instructions
+from optdb.codegen.source import functions, functions_in
+from optdb.runtime.context_options import InstructionSet
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -98,9 +98,9 @@ def kernel_name(block: CopiedBlock, along: Along) -> str:
     return f"{kind}_{shape}_{''.join('nt'[side] for side in along)}"
 
 
-def copied_kernel(block: CopiedBlock, along: Along, instructions: Instructions) -> Kernel:
+def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape; ``(False, True)`` is not supported for `along`."""
-    code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
+    code, called = functions("gemm/copied.cl"), functions_in(instructions.warps)
     text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     keeps_lines = along[0] and not block.transposes
@@ -111,7 +111,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: Instructions) 
         **block.words(),
         **{"BAND": BAND, "ITEM_ROW": row, "ITEM_COLUMN": column, "PENDING": pending, "A_WORDS": a_words},
         "STAGE_WORDS": a_words + block.stage_words(block.cols, along[1]),
-        **MEMORY_WORDS[instructions],
+        **memory_words(instructions),
     }
     for letter, is_along in zip("AB", along, strict=True):
         words |= {f"{letter}_ALONG": int(is_along and not block.transposes)}
@@ -140,7 +140,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         return []
     if is_swapped := problem.along == (False, True):
         problem = problem.transposed()
-    needed = [copied_kernel(block, problem.along, context.options.instructions), total_kernel("float32")]
+    needed = [copied_kernel(block, problem.along, instructions_of(context)), total_kernel("float32")]
     planned = plan(problem, block, profile.compute_units)
     return [Choice("a product by copied tiles", planned.swapped() if is_swapped else planned, kernels=lambda: needed)]
 

@@ -16,10 +16,10 @@ from optdb.codegen.gemm.blocks import is_default
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, retiled, total_kernel
 from optdb.codegen.gemm.problem import CLASSES, FEW_TERMS, GroupTile, Problem, classify
-from optdb.codegen.gemm.tensor_cores import EXCHANGED_WORDS, ROUNDING, multiply_add_function
+from optdb.codegen.gemm.tensor_cores import ROUNDING, instructions_of, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
-from optdb.runtime.context_options import Instructions
+from optdb.runtime.context_options import InstructionSet
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -92,9 +92,9 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
     )
 
 
-def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
+def tensor_quad_kernel(b_along: bool, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies in TF32 on tensor cores."""
-    tile, is_emulated = _TENSOR_TILE, instructions == "emulated"
+    tile, exchanged = _TENSOR_TILE, instructions.exchanged_words
     name, quads = tile.kernel_name(b_along), tile.local_quads(b_along)
     # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
@@ -104,8 +104,8 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
         **tile.words(),
         **{"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along), "AHEAD": _STEPS},
         **{"ROUNDING": ROUNDING, "TERMS": tile.depth},
-        LOCAL_QUADS=quads + EXCHANGED_WORDS * tile.items // _QUAD * is_emulated,
-        EXCHANGE=f"(__local uint *)(memory + {quads})" if is_emulated else "0",
+        LOCAL_QUADS=quads + exchanged * tile.items // _QUAD,
+        EXCHANGE=f"(__local uint *)(memory + {quads})" if exchanged else "0",
     )
 
 
@@ -133,7 +133,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
 
     def kernels() -> list[Kernel]:
         if by_tensor_cores:
-            needed = [tensor_quad_kernel(b_along, options.instructions)]
+            needed = [tensor_quad_kernel(b_along, instructions_of(context))]
         else:
             needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
         return [*needed, total_kernel("float32")]

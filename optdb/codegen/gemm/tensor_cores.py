@@ -29,8 +29,8 @@ from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, tota
 from optdb.codegen.gemm.problem import ARITHMETIC, Along, Arithmetic, GroupTile, Problem, classify, dtype_of
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import body, filled, functions
-from optdb.runtime.context_options import Instructions
+from optdb.codegen.source import body, filled, functions, functions_in, text_of
+from optdb.runtime.context_options import InstructionSet
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -46,15 +46,8 @@ _PIECE = 16
 BAND = 8
 #: Size of a word, in bytes.
 _ITEM = 4
-#: Placeholders for local memory addresses, by instruction set: in PTX, addresses are integers.
-MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
-    "ptx": {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"},
-    "emulated": {"MEMORY": "__local uint *", "ADDRESS_OF": ""},
-}
 #: The type of the instruction that multiplies fragments, by the dtype of the matrices.
 _FRAGMENTS = {"float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32"}
-#: Number of words of local memory per work item; emulated instructions exchange fragments through them.
-EXCHANGED_WORDS = 6
 
 
 @dataclass(frozen=True)
@@ -90,12 +83,38 @@ class TensorBlock(GroupTile):
         return self.stages * self.stage_words * _ITEM
 
 
+@functools.cache
+def ptx() -> InstructionSet:
+    """Return NVIDIA's instructions; addresses in local memory are integers."""
+    return InstructionSet(
+        warps=text_of("gemm/tensor_cores_ptx.cl"),
+        warpgroups=text_of("gemm/warpgroups_ptx.cl"),
+        address="uint",
+        address_of="(ulong)",
+        signals="uint",
+        signal_words=2,
+        exchanged_words=0,
+        stored="UNROLLED_RANGE(i, begin, end, step)",
+        wgmma='asm volatile("//@ wgmma." instruction ".sync.aligned" count ";" : : : "memory")',
+    )
+
+
+def instructions_of(context: Context) -> InstructionSet:
+    """Return the instructions for the kernels of a context."""
+    return context.options.instructions or ptx()
+
+
+def memory_words(instructions: InstructionSet) -> dict[str, str]:
+    """Return the placeholders for addresses in local memory."""
+    return {"MEMORY": instructions.address, "ADDRESS_OF": instructions.address_of}
+
+
 def kernel_name(tile: str, arithmetic: Arithmetic, along: Along) -> str:
     """Return the name of a kernel that multiplies with the named tile."""
     return f"{tile}_{arithmetic}_{''.join('nt'[side] for side in along)}"
 
 
-def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, instructions: Instructions) -> Kernel:
+def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
     # Fragments are loaded along the terms, across them, or, for 16-bit numbers across them, transposed.
@@ -105,7 +124,7 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
     is_whole = block.warp_rows == 16 or (left == "across" and block.warp_rows < 64) or arithmetic == "tf32x3"
     parts = [
         body(code["positions"]),
-        *functions(f"gemm/tensor_cores_{instructions}.cl").values(),
+        *functions_in(instructions.warps).values(),
         *_functions("A", left, block.rows, block.warp_rows),
         *_functions("B", right, block.cols, block.warp_cols),
         *(code[name] for name in ("load_A", "load_B", "rest_of", "multiply")),
@@ -120,8 +139,8 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
         **{"A_ACROSS": int(left == "across"), "B_ACROSS": int(right == "across")},
         **{"IS_WHOLE": int(is_whole), "HALF_ROWS": max(block.warp_rows // 32, 1)},
         **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
-        "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
-        **MEMORY_WORDS[instructions],
+        "LOCAL_WORDS": memory + instructions.exchanged_words * block.items,
+        **memory_words(instructions),
         **{"IS_ROUNDED": int(dtype == "float32"), "ROUNDING": ROUNDING},
         **{"FRAGMENTS": _FRAGMENTS[dtype], "product_of_words": f"product_{dtype}"},
         **{"IS_SPLIT": int(arithmetic == "tf32x3"), "SUMS": "sums_of_stage" if arithmetic == "tf32x3" else "acc"},
@@ -154,10 +173,10 @@ def _functions(letter: str, kind: str, tile_length: int, warp_length: int) -> It
         yield filled(code[name], **names, **words)
 
 
-def multiply_add_function(ending: str, instructions: Instructions) -> str:
+def multiply_add_function(ending: str, instructions: InstructionSet) -> str:
     """Return the code of float32's ``multiply_add`` and any function it calls, with `ending` appended to each name."""
-    code = functions(f"gemm/tensor_cores_{instructions}.cl")
-    called = ["multiply_add"] if instructions == "ptx" else ["product_float32", "multiply_add"]
+    code = functions_in(instructions.warps)
+    called = [name for name in ("product_float32", "multiply_add") if name in code]
     words = {"TILE_WORDS": 0, "FRAGMENTS": _FRAGMENTS["float32"], "product_of_words": f"product_float32{ending}"}
     return filled("".join(code[name] for name in called), **words, **{name: name + ending for name in called})
 
@@ -213,7 +232,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         efforts = {_BLOCKS["small" if is_small else name]: min(efforts.values(), default=math.inf)}
 
     def kernels(block: TensorBlock) -> list[Kernel]:
-        multiply = tensor_kernel(block, arithmetic, problem.along, context.options.instructions)
+        multiply = tensor_kernel(block, arithmetic, problem.along, instructions_of(context))
         return [multiply, total_kernel(dtype_of(arithmetic))]
 
     found = []

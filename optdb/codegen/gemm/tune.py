@@ -20,7 +20,7 @@ from optdb.codegen.gemm.blocks import LIBRARY, Block, table_class
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Arithmetic, Problem, dtype_of, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
-from optdb.codegen.gemm.tensor_cores import kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import instructions_of, kernel_name, tensor_kernel
 from optdb.codegen.gemm.warpgroups import WarpgroupTile
 from optdb.codegen.kernels import Kernel, try_compile
 from optdb.runtime import clblast
@@ -161,7 +161,7 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
     """
     found, along, units = {}, (True, False), context.profile.compute_units
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
-        needed, m = [tensor_kernel(block, "tf32", along, context.options.instructions)], block.rows * units
+        needed, m = [tensor_kernel(block, "tf32", along, instructions_of(context))], block.rows * units
         plan_of = functools.partial(by_tiles, kernel=kernel_name(block.name, "tf32", along), tile=block, parts=1)
         trial = TrialProduct(context, "float32", m, block.cols, 3 * block.depth + 4)
         compute = _correct(trial, _TENSOR_ERROR, needed, plan_of, block.name)

@@ -28,11 +28,18 @@ import numpy as np
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel, total_kernel
 from optdb.codegen.gemm.problem import ARITHMETIC, Along, Arithmetic, GroupTile, Problem, dtype_of
-from optdb.codegen.gemm.tensor_cores import BAND, MEMORY_WORDS, ROUNDING, kernel_name, with_tile_found
+from optdb.codegen.gemm.tensor_cores import (
+    BAND,
+    ROUNDING,
+    instructions_of,
+    kernel_name,
+    memory_words,
+    with_tile_found,
+)
 from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import body, filled, functions
-from optdb.runtime.context_options import Instructions
+from optdb.codegen.source import body, filled, functions, functions_in
+from optdb.runtime.context_options import InstructionSet
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -45,17 +52,9 @@ _WORD, _ALIGNMENT = 4, 16
 _DEPTH, _MAP = 32, 32
 #: Rows of packed matrices per work group that packs, and the work-group size.
 _PACKED, _PACKING = 64, 256
-#: Type of the address of the signals, and number of 8-byte words per stage, by instruction set.
-_SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
-_SIGNAL_WORDS = {"ptx": 2, "emulated": 9}
 
 #: For each matrix, whether terms are contiguous.
 LAYOUTS = ((True, True), (True, False), (False, True), (False, False))
-#: Loops that store results, by instruction set. PoCL needs long to compile unrolled loops with barriers, which emulated
-#: exchanges have.
-_STORED = {"ptx": "UNROLLED_RANGE(i, begin, end, step)", "emulated": "for (int i = begin; i < end; i += step)"}
-#: Statements that order products, by instruction set.
-_WGMMA = {"ptx": 'asm volatile("//@ wgmma." instruction ".sync.aligned" count ";" : : : "memory")', "emulated": ""}
 
 #: Placeholders for each arithmetic: the suffix of the instruction's name, the type of elements in tensor maps, and the
 #: number of terms in a word.
@@ -222,7 +221,7 @@ def _seconds(
 
 def kernels_of(planned: GemmPlan, tile: WarpgroupTile, arithmetic: Arithmetic, context: Context) -> list[Kernel]:
     """Return the kernels of a plan."""
-    names, instructions = {launch.kernel for launch in planned.launches}, context.options.instructions
+    names, instructions = {launch.kernel for launch in planned.launches}, instructions_of(context)
     multiplying = [along for along in LAYOUTS if kernel_name(tile.name, arithmetic, along) in names]
     return [
         *(multiply_kernel(tile, arithmetic, along, instructions) for along in multiplying),
@@ -239,7 +238,7 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     )
 
 
-def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, instructions: Instructions) -> Kernel:
+def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
     # Items load the tiles of the left matrix into registers.
     is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
@@ -250,8 +249,8 @@ def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, i
     macros = {
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
         "B_AT(step)": f"((step) * {steps[1]})",
-        "STORED(i, begin, end, step)": _STORED[instructions],
-        "WGMMA(instruction, count)": _WGMMA[instructions],
+        "STORED(i, begin, end, step)": instructions.stored,
+        "WGMMA(instruction, count)": instructions.wgmma,
         "ROUNDED_BITS(x)": _BITS[arithmetic][1],
     }
     words: dict[str, Any] = {
@@ -269,19 +268,19 @@ def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, i
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
         **{"THIRD": sums + 2, "FOURTH": sums + 3, "FIFTH": sums + 4, "SIXTH": sums + 5},
         **dict(zip(("GIVE_REGISTERS", "TAKE_REGISTERS"), _REGISTERS if tile.warpgroups == 2 else ("", ""))),
-        "EXCHANGED_WORDS": 4 * tile.items * (instructions == "emulated"),
+        "EXCHANGED_WORDS": instructions.exchanged_words * tile.items,
         "CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)),
-        **{"SIGNALS": _SIGNALS[instructions], "SIGNAL_WORDS": _SIGNAL_WORDS[instructions]},
-        **MEMORY_WORDS[instructions],
+        **{"SIGNALS": instructions.signals, "SIGNAL_WORDS": instructions.signal_words},
+        **memory_words(instructions),
     }
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + text
     return product_kernel(text, dtype, **words)
 
 
-def _code(dtype: str, instructions: Instructions) -> str:
+def _code(dtype: str, instructions: InstructionSet) -> str:
     """Return the text of the kernel that multiplies, and of the functions that it calls."""
     statements = ("begin_tile", "describe_matrices", "fill_stage", "multiply_stage")
-    code, called = functions("gemm/warpgroups.cl"), dict(functions(f"gemm/warpgroups_{instructions}.cl"))
+    code, called = functions("gemm/warpgroups.cl"), dict(functions_in(instructions.warpgroups))
     parts = {name.upper(): body(code[name]) for name in statements}
     parts["BEGIN_TILE"] = with_tile_found(parts["BEGIN_TILE"], "number")
     words, halves = body(code["store_words"]), body(code["store_halves"])
@@ -289,11 +288,7 @@ def _code(dtype: str, instructions: Instructions) -> str:
     sums = filled(words, TO="sum", BITS="as_uint")
     parts["STORE_TILE"] = filled(body(code["store_tile"]), STORE_SUMS=sums, STORE_RESULTS=results)
     tiles = filled(body(called.pop("run_tiles")), **parts)
-    texts = [*called.values(), code["exchange"], filled(code["MATMUL"], RUN_TILES=tiles, **parts)]
-    if instructions == "emulated":
-        emulated = functions("gemm/tensor_cores_emulated.cl")
-        texts = [emulated[f"product_{dtype}"], *texts]
-    return "".join(texts)
+    return "".join([*called.values(), code["exchange"], filled(code["MATMUL"], RUN_TILES=tiles, **parts)])
 
 
 def _factors(arithmetic: Arithmetic, along: Along) -> str:

@@ -1,4 +1,4 @@
-/* Emulates the instructions in warpgroups_ptx.cl on devices without them, to test the kernels' indices and signals. */
+/* Emulates the instructions in optdb/codegen/gemm/warpgroups_ptx.cl, to test the kernels' indices and signals. */
 
 /* Write the address, the lengths and the steps of a batch of matrices, and the length of a box along the outer axis. */
 static void describe(__local uint *its_map, GLOBAL_MEM uint *map, GLOBAL_MEM const T *matrices, ga_ssize inner,

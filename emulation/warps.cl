@@ -1,4 +1,4 @@
-/* Emulates the instructions in tensor_cores_ptx.cl on devices without them, to test the kernels' indices. */
+/* Emulates the instructions in optdb/codegen/gemm/tensor_cores_ptx.cl, to test the kernels' indices. */
 
 static void copy_async16(__local uint *memory, uint word, GLOBAL_MEM const void *source, int bytes)
 {
@@ -78,21 +78,6 @@ static void load_four(__local uint *memory, uint word, uint *x)
 static uint opaque(uint x)
 {
     return x;
-}
-
-/* Return the sum of the products of eight words. Vectors keep interpreters, such as Oclgrind, from taking a step per
-   number. */
-static float product_float32(uint8 u, uint8 v)
-{
-    const float8 x = as_float8(u & 0xffffe000), w = as_float8(v & 0xffffe000);
-    return dot(x.lo, w.lo) + dot(x.hi, w.hi);
-}
-
-static float product_float16(uint8 u, uint8 v)
-{
-    const float16 products = vload_half16(0, (const half *)&u) * vload_half16(0, (const half *)&v);
-    const float8 pairs = products.lo + products.hi;
-    return dot(pairs.lo + pairs.hi, 1);
 }
 
 /* Add products of fragments, which the items exchange: 16 rows and 8 columns of eight words. */
