@@ -17,6 +17,12 @@ from optdb.host.theano.speedups import algebra, construction, fresh, passes, sha
 
 _lock = threading.Lock()
 _modules = (bookkeeping, construction, fresh, algebra, shapes, folding, slices, passes)
+_lasting = PatchGroup(
+    "Construction of ops",
+    "while the engine is enabled, and from the first graph that it optimizes on",
+    "optdb.disable()",
+    construction.LASTING,
+)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
@@ -35,6 +41,7 @@ def prepare() -> None:
     """Install the patches that persist between sessions, without waiting for the first session."""
     with _lock:
         identity.install("enabled")
+        _lasting.install()
 
 
 @contextmanager
@@ -58,6 +65,7 @@ def _set_up() -> None:
     # Installing a thousand methods in each session would take too long, so they stay installed; between sessions, they
     # call Theano's methods.
     identity.install("engine")
+    _lasting.install()
     _patches.install()
 
 
@@ -77,3 +85,4 @@ def remove_all() -> None:
         if not identity.numbers.users:
             identity.uninstall("enabled")
             identity.uninstall("engine")
+            _lasting.uninstall()

@@ -8,7 +8,6 @@ import threading
 import pytest
 import theano.tensor as tt
 from theano.gof import FunctionGraph
-from theano.gof.op import COp
 
 from optdb import collector as collecting
 from optdb.collector import MOST_PROMOTED, UNASKED
@@ -16,7 +15,7 @@ from optdb.host.api.identity import numbers
 from optdb.host.api.session import optimizing
 from tests.processes import output
 
-PATCHED = [(FunctionGraph, "execute_callbacks"), (FunctionGraph, "__import__"), (COp, "load_c_code")]
+PATCHED = [(FunctionGraph, "execute_callbacks"), (FunctionGraph, "__import__")]
 
 
 def state():

@@ -6,6 +6,9 @@ For each new node, Theano rereads C files, rebuilds scalar variables and recreat
 from __future__ import annotations
 
 import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import theano.scalar
@@ -23,6 +26,17 @@ from optdb.host.api.graph import Apply, MetaObject, Variable
 from optdb.host.api.patching import Patch
 from optdb.host.theano.speedups.fresh import new_node
 
+
+@dataclass(frozen=True)
+class _CFiles:
+    """The contents of an op's C files when they were read."""
+
+    paths: Sequence[str]
+    stamps: Sequence[tuple[int, int]]
+    code: list[str]
+    sections: dict[str, str]
+
+
 _stock_load_c_code = COp.load_c_code
 _stock_make_shuffled = DimShuffle.make_node
 _stock_params_type = DimShuffle.params_type
@@ -31,8 +45,8 @@ _stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
 
-#: Maps an op's class and files to the code and its sections.
-_code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
+#: Maps an op's class and files to the contents of the files.
+_code_of: dict[tuple[type, tuple[str, ...]], _CFiles] = {}
 #: Maps a scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
 #: Maps an elementwise op (by id, kept alive) and input types to ops that pad the ranks, and output types.
@@ -61,15 +75,21 @@ def forget() -> None:
 
 
 def load_c_code(self: COp, func_files: list[str]) -> None:
-    """Read an op's C files only once."""
+    """Read an op's C files only once, and again after they change."""
     key = (type(self), tuple(func_files))
-    entry = _code_of.get(key)
-    if entry is None:
-        _stock_load_c_code(self, func_files)
-        _code_of[key] = (list(self.func_codes), dict(self.code_sections))
+    known = _code_of.get(key)
+    if known is not None and _stamps(known.paths) == known.stamps:
+        self.func_codes, self.code_sections = list(known.code), dict(known.sections)
         return
-    self.func_codes = list(entry[0])
-    self.code_sections = dict(entry[1])
+    paths = [self.get_path(file) for file in func_files]
+    stamps = _stamps(paths)
+    _stock_load_c_code(self, func_files)
+    _code_of[key] = _CFiles(paths, stamps, list(self.func_codes), dict(self.code_sections))
+
+
+def _stamps(paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the time of the last change, and the size, of each file."""
+    return [(status.st_mtime_ns, status.st_size) for status in map(os.stat, paths)]
 
 
 def params_type(self: DimShuffle) -> Any:
@@ -247,8 +267,9 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
     return out
 
 
+#: Patches that remain between sessions, since user code that builds a graph also creates ops.
+LASTING = [Patch(COp, "load_c_code", load_c_code, "each DimShuffle would read a C file again")]
 PATCHES = [
-    Patch(COp, "load_c_code", load_c_code, "the C files of an op are read once"),
     Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),
     Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
     Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),

@@ -6,11 +6,13 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
+from theano.gof import op as op_module
+from theano.gof.op import COp
 from theano.scalar import Composite, get_scalar_type
 from theano.scalar import basic as scalar_basic
 from theano.tensor.elemwise import DimShuffle, Elemwise
 
-from optdb.host.api.session import optimizing
+from optdb.host.api.session import optimizing, remove_all
 
 DTYPES = ("bool", "int8", "uint16", "int64", "float32", "float64", "complex64")
 BINARY = (tt.add, tt.mul, tt.sub, tt.true_div, tt.int_div, tt.pow, tt.lt, tt.eq, tt.maximum)
@@ -90,6 +92,47 @@ def test_dimshuffle_has_its_code_and_parameters():
         assert op.code_sections == stock.code_sections
         assert op.params_type == stock.params_type
     assert ours[0].code_sections is not ours[1].code_sections
+
+
+class Scaled(COp):
+    """An op with C code in a file."""
+
+    def __init__(self, path, **options):
+        super().__init__([str(path)], **options)
+
+
+def test_c_files_are_read_again_after_they_change(tmp_path):
+    path = tmp_path / "scaled.c"
+
+    def written(factor):
+        path.write_text(f"#section support_code\n#define FACTOR {factor}\n")
+        return Scaled(path).code_sections
+
+    with optimizing():
+        for factor in (2, 2, 30):
+            assert written(factor)["support_code"].strip() == f"#define FACTOR {factor}"
+        Scaled(path).code_sections.clear()
+        assert Scaled(path).code_sections
+        path.unlink()
+        with pytest.raises(OSError, match=r"scaled\.c"):
+            Scaled(path)
+
+
+def test_c_files_are_read_once_while_the_engine_is_enabled(monkeypatch):
+    opened, open_file = [], op_module._open_u
+    monkeypatch.setattr(op_module, "_open_u", lambda path: opened.append(path) or open_file(path))
+    remove_all()
+    for _ in range(2):
+        DimShuffle((False,), ("x", 0))
+    assert len(opened) == 2
+    with optimizing():
+        DimShuffle((False,), ("x", 0))
+    opened.clear()
+    DimShuffle((False,), (0, "x"))
+    assert not opened
+    remove_all()
+    DimShuffle((False,), (0, "x"))
+    assert len(opened) == 1
 
 
 def test_what_was_remembered_follows_the_flags():
