@@ -158,6 +158,10 @@ class PinnedMemory:
         while running:
             finish_first()
 
+    def copy(self, target: HostArray, source: HostArray) -> None:
+        """Copy an array on the host to another one of its shape and dtype; several threads copy large arrays."""
+        self._copiers.copy(target, source)
+
     def copied(self, values: HostArray) -> HostArray:
         """Return a copy of an array on the host, made by several threads if it is large."""
         out = np.empty_like(values)

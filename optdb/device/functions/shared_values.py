@@ -8,9 +8,11 @@ NumPy array over the device's memory. On other devices, and while a call may be 
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,11 @@ from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import finish_queue
 from optdb.runtime.host_buffers import pays_zero_copy, wrap_host_array
 from optdb.runtime.library import cl
+from optdb.runtime.packing import host_vector
+from optdb.runtime.pinned_memory import pinned_memory
+
+#: The maximum size of a pinned host array, in bytes.
+_MOST_PINNED = 1 << 28
 
 #: A one-element list in which a host keeps a value.
 Cell = list[Any]
@@ -36,16 +43,28 @@ def is_same_memory(context: Context) -> bool:
 
 
 class PairedBuffer:
-    """A one-dimensional device array, paired with a host array that holds its values and may have any shape."""
+    """A one-dimensional device array, paired with a host array that holds its values and may have any shape.
+
+    If the device has its own memory, large host arrays are pinned.
+    """
 
     def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
         self._queue = context.queue
         size = math.prod(shape)
-        #: The values on the host: as a vector, and as an array of the given shape.
-        self.host = np.zeros(size, dtype)
-        self.values = self.host.reshape(shape)
         #: Whether the host array and the device buffer share memory.
         self.is_shared = bool(size) and is_same_memory(context)
+        nbytes = size * np.dtype(dtype).itemsize
+        is_pinned = not self.is_shared and context.options.transfer_sizes.least <= nbytes <= _MOST_PINNED
+        self._pinned = pinned_memory(context) if is_pinned else None
+        #: The values on the host: as a vector, and as an array of the given shape.
+        self.host = np.zeros(size, dtype)
+        if self._pinned is not None:
+            self._owner, self.host = host_vector(context, self.host.dtype, size)
+            self.host.fill(0)
+        self.values = self.host.reshape(shape)
+        copied = self.values.copy if self._pinned is None else functools.partial(self._pinned.copied, self.values)
+        #: Returns a copy of the values on the host.
+        self.take: Callable[[], HostArray] = copied
         if self.is_shared:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             buffer = cl.Buffer(context.cl_context, flags, hostbuf=self.host)
@@ -63,7 +82,10 @@ class PairedBuffer:
         """Send values to the device, which must not be using the buffer. The caller may then modify them."""
         if self._event is not None:
             self._event.wait()
-        self.values[...] = value
+        if self._pinned is not None and value.dtype == self.values.dtype and value.shape == self.values.shape:
+            self._pinned.copy(self.values, value)
+        else:
+            self.values[...] = value
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
@@ -78,9 +100,6 @@ class PairedBuffer:
         """Enqueue a transfer of the device's values to the host."""
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
-
-    def take(self) -> HostArray:
-        return self.values.copy()
 
     def enqueue_take(self, out: HostArray) -> Any:
         """Enqueue a copy of the device's values to a host array; return its event, if any."""

@@ -187,7 +187,7 @@ class TracedCall:
     def _take_of(self, output: PairedBuffer | int | HostArray | None) -> Callable[[], Any]:
         """Return a function that returns an output's value after a call."""
         if isinstance(output, PairedBuffer):
-            return output.values.copy
+            return output.take
         if isinstance(output, np.ndarray):
             return output.copy
         return partial(itemgetter(0), [None] if output is None else self.memory.cells[output])

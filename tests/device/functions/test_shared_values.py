@@ -14,6 +14,9 @@ from optdb.device.expressions import applied, folded, joined, strided
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import PairedBuffer, PlacedValue, ValueOnDevice, fetched
 from optdb.device.tensors import Constant, Stripe
+from optdb.runtime import pinned_memory
+from optdb.runtime.context_options import TransferSizes
+from optdb.runtime.pinned_memory import PinnedMemory
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 from tests.opencl_device import context_with_memory, new_context
 
@@ -287,3 +290,42 @@ def test_zeros_are_told_apart_by_their_signs(context):
         assert not buffer.holds(value)
         buffer.send(value)
         assert buffer.holds(value)
+
+
+@pytest.fixture
+def pinning():
+    """Return a context that pins all host arrays of devices with their own memory, and copies them in threads."""
+    context = context_with_memory(shares_hosts=False)
+    context.options = replace(context.options, transfer_sizes=TransferSizes(least=1, piece=1 << 12))
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 12)
+    return context
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float32", "complex128"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (7,), (30, 50), (3, 40, 50)])
+def test_pinned_buffers_send_and_return_values(pinning, monkeypatch, shape, dtype):
+    monkeypatch.setattr(pinned_memory, "_NBYTES_PER_THREAD", 1 << 10)
+    monkeypatch.setattr(pinning.kept[pinned_memory.__name__], "_copiers", pinned_memory._Copiers(3))
+    buffer = PairedBuffer(pinning, shape, dtype)
+    for number in range(4):
+        values = np.asarray(np.random.RandomState(number).rand(*shape) * 9).astype(dtype)
+        # Arrays of other dtypes and layouts are converted.
+        given = values.astype("float64").T.copy().T if dtype == "float32" else values
+        buffer.send(given)
+        assert buffer.holds(values)
+        buffer.request()
+        pinning.queue.finish()
+        taken = buffer.take()
+        np.testing.assert_array_equal(taken, values)
+        assert taken.shape == shape and taken.dtype == dtype and not np.shares_memory(taken, buffer.values)
+
+
+def test_functions_with_pinned_buffers_update_as_others_do(pinning):
+    add, w = added(pinning), new_cell(2000)
+    for number in range(5):
+        x = np.full(2000, float(number))
+        _, product = add.run([w, [x]])
+        x[:] = np.nan
+        before = np.arange(2000.0) + sum(range(number))
+        np.testing.assert_array_equal(product, before * number)
+    np.testing.assert_array_equal(fetched(w), np.arange(2000.0) + 10)
