@@ -18,10 +18,10 @@ from optdb.host.theano.speedups import algebra, construction, fresh, passes, sha
 _lock = threading.Lock()
 _modules = (bookkeeping, construction, fresh, algebra, shapes, folding, slices, passes)
 _lasting = PatchGroup(
-    "Construction of ops",
+    "Construction of ops and traces",
     "while the engine is enabled, and from the first graph that it optimizes on",
     "optdb.disable()",
-    construction.LASTING,
+    [*construction.LASTING, *fresh.LASTING],
 )
 _patches = PatchGroup(
     "Optimization by the engine",

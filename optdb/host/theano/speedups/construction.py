@@ -268,7 +268,11 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
 
 
 #: Patches that remain between sessions, since user code that builds a graph also creates ops.
-LASTING = [Patch(COp, "load_c_code", load_c_code, "each DimShuffle would read a C file again")]
+LASTING = [
+    Patch(COp, "load_c_code", load_c_code, "each DimShuffle would read a C file again"),
+    Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
+    Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
+]
 PATCHES = [
     Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),
     Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
@@ -276,7 +280,5 @@ PATCHES = [
     Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are created directly"),
     Patch(DimShuffle, "make_node", make_shuffled, "the output type is created once"),
     Patch(Elemwise, "c_code_cache_version_apply", c_code_cache_version, "each Scan asks it for its inner nodes"),
-    Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
-    Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
     Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
 ]

@@ -1,5 +1,7 @@
 """Variables and nodes made during an optimization have the same attributes as those made at other times."""
 
+import linecache
+
 import numpy as np
 import pytest
 import theano
@@ -8,7 +10,8 @@ from theano.gof.graph import nodes_constructed
 from theano.scalar import get_scalar_type
 
 from optdb.host.api.config import as_when_compiling
-from optdb.host.api.session import optimizing
+from optdb.host.api.session import optimizing, remove_all
+from optdb.host.theano.speedups import fresh
 
 
 def untraced(make):
@@ -133,3 +136,87 @@ def test_tags_are_copied_with_what_they_hold():
     assert copied.tag.note is x.tag.note
     copied.tag.other = 1
     assert not hasattr(x.tag, "other")
+
+
+class Tagged:
+    def __init__(self):
+        self.tag = theano.gof.utils.scratchpad()
+
+
+def traced_by(function, *args):
+    return function(Tagged(), *args).tag.trace
+
+
+def both_traces(*args):
+    """Return the traces that Theano's function and ours record on one line."""
+    return [traced_by(function, *args) for function in (fresh._stock_add_tag_trace, fresh.add_tag_trace)]
+
+
+@pytest.mark.parametrize("limit", [None, -1, -2, 0, 1, 2, 8, 1000])
+@pytest.mark.parametrize("flag", [-1, 0, 1, 8])
+def test_traces_are_theanos(limit, flag):
+    def deep(levels):
+        return both_traces(limit) if levels == 0 else deep(levels - 1)
+
+    with theano.change_flags(**{"traceback.limit": flag}):
+        for levels in (0, 3, 20):
+            stock, ours = deep(levels)
+            assert ours == stock
+
+
+def test_traces_of_code_without_a_file_are_theanos():
+    names = {"both_traces": both_traces}
+    exec(compile("def call():\n    return both_traces(4)\n", "<a cell>", "exec"), names)
+    stock, ours = names["call"]()
+    assert ours == stock and ours[0][0] == ("<a cell>", 2, "call", None)
+
+
+def test_traces_begin_outside_of_theano():
+    """Frames of Theano's own files are left out at the start; its tests are user code."""
+    names = {"function": None}
+    source = "def call(*args):\n    return function(*args)\n"
+    files = [
+        f"/site/theano/{name}" for name in ("tensor/var.py", "scalar/basic.py", "scalar/basic_scipy.py", "printing.py")
+    ]
+    for file in (*files, "C:\\theano\\gof\\op.py", "/site/theano/tensor/tests/test_var.py"):
+        exec(compile(source, file, "exec"), names)
+        stock, ours = (
+            [names.update(function=function), names["call"](Tagged(), 2).tag.trace][1]
+            for function in (fresh._stock_add_tag_trace, fresh.add_tag_trace)
+        )
+        assert [entry[0] for entry in ours[0]] == [entry[0] for entry in stock[0]]
+
+
+def test_traces_follow_a_file_that_changes(tmp_path):
+    path = tmp_path / "cell.py"
+    for text in ("both_traces(1)", "both_traces(1)  # changed", "(both_traces)(1)"):
+        path.write_text(f"found = {text}\n")
+        linecache.checkcache(str(path))
+        names = {"both_traces": lambda limit: both_traces(limit + 1)}
+        exec(compile(path.read_text(), str(path), "exec"), names)
+        stock, ours = names["found"]
+        assert ours == stock
+        inner = {"add": fresh.add_tag_trace, "thing": Tagged()}
+        exec(compile("found = add(thing, 1)\n", str(path), "exec"), inner)
+        assert inner["found"].tag.trace == [[(str(path), 1, "<module>", f"found = {text}")]]
+
+
+def test_variables_outside_of_a_session_are_traced_as_by_theano():
+    def traced():
+        x = tt.dvector()
+        return [x, (x + 1).sum(), tt.grad(tt.exp(x).sum(), x)]
+
+    def frames(variable):
+        """Return a trace without the frames of this test, whose line differs."""
+        (trace,) = variable.tag.trace
+        return [entry for entry in trace if entry[2] != "test_variables_outside_of_a_session_are_traced_as_by_theano"]
+
+    found = []
+    for is_patched in (False, True):
+        remove_all()
+        if is_patched:
+            with optimizing():
+                pass
+        found.append(list(map(frames, traced())))
+    remove_all()
+    assert found[0] == found[1] and all(found[0])
