@@ -119,19 +119,20 @@ class PinnedMemory:
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> bool:
         """Copy from a buffer to a C-contiguous array, and wait; return False if too few blocks are free."""
         pieces = [piece for _, piece in _pieces(out, self._piece)]
-        with self._lock:
-            blocks: list[_Block] = []
-            try:
+        blocks: list[_Block] = []
+        try:
+            with self._lock:
                 for _ in pieces[:_DOWNLOADING]:
                     block = self._free_block(min(out.nbytes, self._piece))
                     if block is None:
                         return False
                     block.is_downloading = True
                     blocks.append(block)
-                self._download_pieces(queue, source, offset, pieces, blocks)
-            finally:
-                for block in blocks:
-                    block.is_downloading = False
+            # Without the lock: the device may be busy for long, and other threads may upload meanwhile.
+            self._download_pieces(queue, source, offset, pieces, blocks)
+        finally:
+            for block in blocks:
+                block.is_downloading = False
         return True
 
     def _download_pieces(

@@ -310,3 +310,22 @@ def test_threads_download_at_once(context):
         thread.join(60)
     for number, values in enumerate(expected):
         np.testing.assert_array_equal(found[number], values)
+
+
+def test_uploads_do_not_wait_for_a_download_of_a_busy_device(context):
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 12)
+    values, found = RNG.rand(5_000), []
+    array = from_host(context, values)
+    gate = keep_busy(context)
+    downloading = threading.Thread(target=lambda: found.append(to_host(array)))
+    downloading.start()
+    until = time.monotonic() + 60
+    while not any(block.is_downloading for block in blocks(context)) and time.monotonic() < until:
+        time.sleep(0.001)
+    other, events = RNG.rand(3_000), []
+    target = from_host(context, other, events=events)
+    assert downloading.is_alive() and len(events) == 1
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    downloading.join(60)
+    np.testing.assert_array_equal(found, [values])
+    np.testing.assert_array_equal(by_driver(target), other)
