@@ -168,7 +168,7 @@ def test_circles_of_imports_are_found():
 
 #: The entries of each of these folders, which have names that can be guessed.
 ROOMS = {
-    "host": {"__init__.py", "api", "pytensor", "theano"},
+    "host": {"__init__.py", "api", "pytensor", "stack_traces.py", "theano"},
     "host/theano": {"__init__.py", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},
     "opencl/simulator": {
         *("__init__.py", "simulator.py", "device_function.py", "packing.py", "pieces.py"),

@@ -6,6 +6,7 @@ process (see `bind`). Importing this package does not import a host.
 - ``api``: the host interface, implemented for Theano. If PyTensor is the host, modules in ``pytensor/api`` replace the
   modules of the same name.
 - ``pytensor``: the interface for PyTensor, and faster replacements for PyTensor's functions.
+- ``stack_traces``: the stack traces that both hosts record for each variable.
 - ``theano``: the import of Theano, C code in batches, and faster replacements for Theano's functions.
 """
 

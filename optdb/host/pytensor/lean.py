@@ -1,20 +1,24 @@
-"""Faster versions of PyTensor functions that run while graphs are rewritten; their results are unchanged."""
+"""Faster versions of PyTensor functions that build and rewrite graphs; their results are unchanged."""
 
 from __future__ import annotations
 
 import abc
 import functools
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from pytensor.compile import sharedvalue
 from pytensor.compile.mode import _ActiveModeGraphRewriter
 from pytensor.configdefaults import config
-from pytensor.graph import fg
+from pytensor.graph import basic as graph_basic
+from pytensor.graph import fg, utils
 from pytensor.graph.basic import AtomicVariable
 from pytensor.graph.destroyhandler import inplace_candidates
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting import basic
 from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeFeature, MergeOptimizer
 from pytensor.graph.type import HasShape
@@ -30,6 +34,22 @@ from pytensor.tensor.type import TensorType
 from optdb.collector import growing
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.patching import Patch, Wrapper, around
+from optdb.host.stack_traces import StackTraces
+
+#: PyTensor's own files, by parts of their names.
+_OWN_FILES = ("tensor/", "compile/", "graph/", "scalar/basic.py", "scan/", "sparse/", "typed_list/")
+_traces = StackTraces(f"pytensor/{name}" for name in _OWN_FILES)
+_stock_add_tag_trace = utils.add_tag_trace
+
+
+def _add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
+    """Add the stack trace of at most `user_line` frames, by default as many as the flag ``traceback__limit`` says."""
+    if config.traceback__compile_limit > 0:
+        return _stock_add_tag_trace(thing, user_line)
+    limit = config.traceback__limit if user_line is None else user_line
+    trace = _traces.of(sys._getframe(1), limit) if limit else []
+    thing.tag.trace = [trace] if trace else trace
+    return thing
 
 
 def _pairs_to_try(
@@ -354,6 +374,11 @@ def _without_collections(apply: Callable[..., Any], self: Any, *args: Any, **kwa
 
 
 PATCHES = [
+    *(
+        Patch(owner, "add_tag_trace", _add_tag_trace, "each line of a trace is read once")
+        for owner in (utils, graph_basic, sharedvalue)
+    ),
+    Patch(Op, "add_tag_trace", staticmethod(_add_tag_trace), "each line of a trace is read once"),
     _FASTER_CHECK,
     Wrapper(MetaType, "register", _restoring_the_check, "virtual subclasses need PyTensor's own test"),
     Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),

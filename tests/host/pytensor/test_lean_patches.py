@@ -6,9 +6,10 @@ import gc
 import pickle
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor import scalar
+from pytensor import config, scalar
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -20,7 +21,7 @@ from pytensor.graph.rewriting.basic import (
     node_rewriter,
 )
 from pytensor.graph.rewriting.unify import OpPattern
-from pytensor.graph.utils import MetaObject, MetaType
+from pytensor.graph.utils import MetaObject, MetaType, Scratchpad
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting import math as stock
@@ -28,6 +29,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorConstantSignature, TensorVariable
 
 import optdb.pytensor
+from optdb.host.pytensor import lean
 
 
 @pytest.fixture(autouse=True)
@@ -360,3 +362,48 @@ def test_passes_sort_a_graph_again_after_a_change():
             walk.apply(fgraph)
             assert seen == [str(node.op) for node in fgraph.toposort()]
     assert not vars(pickle.loads(pickle.dumps(fgraph))).get("_optdb_order")
+
+
+# -- stack traces
+
+
+class Tagged:
+    def __init__(self):
+        self.tag = Scratchpad()
+
+
+def traced_by(function, *args):
+    return function(Tagged(), *args).tag.trace
+
+
+@pytest.mark.parametrize("limit", [None, -1, -2, 0, 1, 2, 8, 1000])
+@pytest.mark.parametrize("flag", [-1, 0, 8])
+def test_traces_are_pytensors(limit, flag):
+    def deep(levels):
+        if levels:
+            return deep(levels - 1)
+        return [traced_by(function, limit) for function in (lean._stock_add_tag_trace, lean._add_tag_trace)]
+
+    with config.change_flags(traceback__limit=flag):
+        for levels in (0, 20):
+            stock, ours = deep(levels)
+            assert ours == stock
+
+
+def test_variables_are_traced_as_by_pytensor():
+    def traced():
+        x = pt.dvector()
+        shared = pytensor.shared(np.ones(3))
+        variables = [x, shared, (x + shared).sum(), pt.grad(pt.exp(x).sum(), x), pt.exp(x)]
+        return [
+            [entry for entry in trace if entry[2] != "test_variables_are_traced_as_by_pytensor"]
+            for variable in variables
+            for trace in variable.tag.trace
+        ]
+
+    ours = traced()
+    with optdb.pytensor.enable():
+        optdb.pytensor.disable()
+        stock = traced()
+        optdb.pytensor.enable()
+    assert ours == stock and len(ours) == 5 and all(ours)

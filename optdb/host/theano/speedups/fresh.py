@@ -6,9 +6,7 @@ is compiled. This module's functions handle the plain case, and leave all other 
 
 from __future__ import annotations
 
-import linecache
 import sys
-from types import FrameType
 from typing import Any
 
 from theano.gof import utils
@@ -20,6 +18,7 @@ from theano.tensor.var import TensorVariable
 
 from optdb.host.api.config import parameter
 from optdb.host.api.patching import Patch
+from optdb.host.stack_traces import StackTraces
 
 _stock_add_tag_trace = utils.add_tag_trace
 _stock_call = TensorType.__call__
@@ -33,15 +32,9 @@ _new = object.__new__
 _observers = Variable.construction_observers
 
 
-#: Theano's own files, by parts of their names; a stack trace begins with a frame of another file.
+#: Theano's own files, by parts of their names.
 _OWN_FILES = ("tensor/", "compile/", "gof/", "scalar/basic.py", "sandbox/", "scan_module/", "sparse/", "typed_list/")
-_OWN_PARTS = tuple(f"theano/{name}".replace("/", separator) for name in _OWN_FILES for separator in "/\\")
-#: Maps a file name to whether the file is one of Theano's own files.
-_is_own: dict[str, bool] = {}
-#: Maps a file name, line number and function name to the entry of a stack trace, and to the file's entry in `linecache`
-#: from which it was made.
-_entries: dict[tuple[str, int, str], tuple[Any, tuple[str, int, str, str | None]]] = {}
-_MOST_ENTRIES = 20_000
+_traces = StackTraces(f"theano/{name}" for name in _OWN_FILES)
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
@@ -49,44 +42,9 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
     if _compile_limit.val > 0:
         return _stock_add_tag_trace(thing, user_line)
     limit = _trace_limit.val if user_line is None else user_line
-    if limit == 0:
-        thing.tag.trace = []
-        return thing
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_theanos(frame.f_code.co_filename):
-        frame = frame.f_back
-    trace: list[tuple[str, int, str, str | None]] = []
-    while frame is not None and (len(trace) < limit or limit == -1):
-        trace.append(_entry_of(frame))
-        frame = frame.f_back
-    trace.reverse()
+    trace = _traces.of(sys._getframe(1), limit) if limit else []
     thing.tag.trace = [trace] if trace else trace
     return thing
-
-
-def _is_theanos(file: str) -> bool:
-    found = _is_own.get(file)
-    if found is None:
-        # As for Theano, its tests are user code.
-        found = _is_own[file] = any(part in file for part in _OWN_PARTS) and "tests" not in file
-    return found
-
-
-def _entry_of(frame: FrameType) -> tuple[str, int, str, str | None]:
-    """Return a frame's file, line number, function and line of code."""
-    code = frame.f_code
-    file = code.co_filename
-    key = file, frame.f_lineno, code.co_name
-    source = linecache.cache.get(file)
-    known = _entries.get(key)
-    if known is not None and known[0] is source:
-        return known[1]
-    line = linecache.getline(file, frame.f_lineno, frame.f_globals)
-    entry = (*key, line.strip() if line else None)
-    if len(_entries) >= _MOST_ENTRIES:
-        _entries.clear()
-    _entries[key] = linecache.cache.get(file), entry
-    return entry
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:

@@ -1,0 +1,61 @@
+"""Stack traces of variables and nodes, which both hosts record while user code builds a graph.
+
+The hosts look up the source line of each frame of each trace, including the frames of their own files, which they then
+leave out. Here, each line and each file name is looked up once.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+#: A frame's file, line number, function and source line.
+TraceEntry = tuple[str, int, str, str | None]
+
+#: Maps an entry without its source line to the entry, and to the file's content in `linecache` that it was made from.
+_entries: dict[tuple[str, int, str], tuple[Any, TraceEntry]] = {}
+_MOST_ENTRIES = 20_000
+
+
+class StackTraces:
+    """Extracts traces that begin outside of a host's own files, which are given by parts of their names."""
+
+    def __init__(self, own_files: Iterable[str]) -> None:
+        self._own_parts = [file.replace("/", separator) for file in own_files for separator in "/\\"]
+        self._is_own: dict[str, bool] = {}
+
+    def of(self, frame: FrameType | None, limit: int) -> list[TraceEntry]:
+        """Return at most `limit` frames, or all frames if it is -1, from the outermost frame to the innermost one."""
+        while frame is not None and self._is_host(frame.f_code.co_filename):
+            frame = frame.f_back
+        trace: list[TraceEntry] = []
+        while frame is not None and (len(trace) < limit or limit == -1):
+            trace.append(_entry_of(frame))
+            frame = frame.f_back
+        trace.reverse()
+        return trace
+
+    def _is_host(self, file: str) -> bool:
+        found = self._is_own.get(file)
+        if found is None:
+            # As for the hosts, their tests are user code.
+            found = self._is_own[file] = any(part in file for part in self._own_parts) and "tests" not in file
+        return found
+
+
+def _entry_of(frame: FrameType) -> TraceEntry:
+    code = frame.f_code
+    file = code.co_filename
+    key = file, frame.f_lineno, code.co_name
+    content = linecache.cache.get(file)
+    known = _entries.get(key)
+    if known is not None and known[0] is content:
+        return known[1]
+    line = linecache.getline(file, frame.f_lineno, frame.f_globals)
+    entry = (*key, line.strip() if line else None)
+    if len(_entries) >= _MOST_ENTRIES:
+        _entries.clear()
+    _entries[key] = linecache.cache.get(file), entry
+    return entry
