@@ -16,8 +16,8 @@ _SIZES = TransferSizes(least=1, piece=64)
 def use_separate_memory(context: Context) -> None:
     """Treat a device as one that does not share the host's memory, before anything is computed on it.
 
-    Arrays of any size are then uploaded through pinned memory, most of them in several pieces, although this takes
-    longer.
+    Arrays of any size are then copied to and from the device through pinned memory, most of them in several pieces,
+    although this takes longer.
     """
     context.profile = replace(context.profile, shares_host_memory=False)
     context.options = replace(context.options, transfer_sizes=_SIZES)

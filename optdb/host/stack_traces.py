@@ -26,7 +26,13 @@ class StackTraces:
         self._own_parts = [file.replace("/", separator) for file in own_files for separator in "/\\"]
         self._is_own: dict[str, bool] = {}
 
-    def of(self, frame: FrameType | None, limit: int) -> list[TraceEntry]:
+    def add(self, thing: Any, frame: FrameType, limit: int) -> Any:
+        """Add the trace that ends at `frame` to a variable or node, and return the variable or node."""
+        trace = self._trace(frame, limit) if limit else []
+        thing.tag.trace = [trace] if trace else trace
+        return thing
+
+    def _trace(self, frame: FrameType | None, limit: int) -> list[TraceEntry]:
         """Return at most `limit` frames, or all frames if it is -1, from the outermost frame to the innermost one."""
         while frame is not None and self._is_host(frame.f_code.co_filename):
             frame = frame.f_back

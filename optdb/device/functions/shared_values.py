@@ -57,14 +57,18 @@ class PairedBuffer:
         is_pinned = not self.is_shared and context.options.transfer_sizes.least <= nbytes <= _MOST_PINNED
         self._pinned = pinned_memory(context) if is_pinned else None
         #: The values on the host: as a vector, and as an array of the given shape.
-        self.host = np.zeros(size, dtype)
-        if self._pinned is not None:
-            self._owner, self.host = host_vector(context, self.host.dtype, size)
-            self.host.fill(0)
-        self.values = self.host.reshape(shape)
-        copied = self.values.copy if self._pinned is None else functools.partial(self._pinned.copied, self.values)
+        self.host: HostArray
         #: Returns a copy of the values on the host.
-        self.take: Callable[[], HostArray] = copied
+        self.take: Callable[[], HostArray]
+        if self._pinned is None:
+            self.host = np.zeros(size, dtype)
+            self.values = self.host.reshape(shape)
+            self.take = self.values.copy
+        else:
+            self._owner, self.host = host_vector(context, np.dtype(dtype), size)
+            self.host.fill(0)
+            self.values = self.host.reshape(shape)
+            self.take = functools.partial(self._pinned.copied, self.values)
         if self.is_shared:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             buffer = cl.Buffer(context.cl_context, flags, hostbuf=self.host)

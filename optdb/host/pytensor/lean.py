@@ -47,9 +47,7 @@ def _add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
     if config.traceback__compile_limit > 0:
         return _stock_add_tag_trace(thing, user_line)
     limit = config.traceback__limit if user_line is None else user_line
-    trace = _traces.of(sys._getframe(1), limit) if limit else []
-    thing.tag.trace = [trace] if trace else trace
-    return thing
+    return _traces.add(thing, sys._getframe(1), limit)
 
 
 def _pairs_to_try(

@@ -42,9 +42,7 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
     if _compile_limit.val > 0:
         return _stock_add_tag_trace(thing, user_line)
     limit = _trace_limit.val if user_line is None else user_line
-    trace = _traces.of(sys._getframe(1), limit) if limit else []
-    thing.tag.trace = [trace] if trace else trace
-    return thing
+    return _traces.add(thing, sys._getframe(1), limit)
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:
