@@ -74,5 +74,6 @@ class ContextOptions:
     loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
     transfer_sizes: TransferSizes = TransferSizes()
-    #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
+    #: Maximum number of scalar operations per launch, on average, in a call that runs in the calling thread
+    #: (`Context.in_caller`).
     most_work_in_caller: int = 200_000

@@ -49,6 +49,20 @@ def test_work_inside_a_call_counts(context):
     assert traced_contexts(function) == [context]
 
 
+def test_calls_with_many_small_launches_run_in_the_calling_thread(context):
+    x = pt.dmatrix("x")
+    y = x
+    for _ in range(6):
+        y = pt.tanh(y @ x)
+    function = pytensor.function([x], y, mode="OPENCL")
+    values = np.random.default_rng(1).normal(size=(50, 50)) / 10
+    expected = values
+    for _ in range(6):
+        expected = np.tanh(expected @ values)
+    np.testing.assert_allclose(function(values), expected, rtol=1e-10)
+    assert traced_contexts(function) == [context.in_caller]
+
+
 def test_products_count_by_their_own_operations(context):
     x = pt.dmatrix("x")
     function = pytensor.function([x], x @ x, mode="OPENCL")

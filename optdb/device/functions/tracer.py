@@ -46,13 +46,14 @@ class Retrace(Exception):
 
 
 class TooMuchWork(Exception):
-    """Raised if a call has more work than `most_work` allows."""
+    """Raised if a call has more work per launch than `most_work` allows."""
 
 
 class FunctionTracer:
     """Traces a call while computing its results; the parameters are those of `TracedFunction` and its `run`.
 
-    Raise TooMuchWork, before anything is compiled, if the call has more than `most_work` scalar operations.
+    Raise TooMuchWork, before anything is compiled, if the launches of the call have more than `most_work` scalar
+    operations on average.
     """
 
     #: Whether a part of the function may run on the host.
@@ -68,7 +69,9 @@ class FunctionTracer:
         most_work: float = math.inf,
     ) -> None:
         self.context = context
-        self._work_left = most_work
+        self._most_work = most_work
+        #: The number of scalar operations and of launches so far.
+        self._work = self._launches = 0
         self._cells = cells
         self._updates = updates
         self._args = args = [cell[0] for cell in cells]
@@ -241,8 +244,9 @@ class FunctionTracer:
 
     def _flush(self) -> None:
         steps = self._schedule.steps()
-        self._work_left -= sum(map(work_of, steps))
-        if self._work_left < 0:
+        self._work += sum(map(work_of, steps))
+        self._launches += len(steps)
+        if self._work > self._most_work * max(1, self._launches):
             raise TooMuchWork
         small = self.context.profile.runs_in_caller
         for step in compiled_steps(steps, self._schedule.constants, self._memory, takes_arena=small):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,13 +40,28 @@ Needs = dict[ScheduleNode, set[ScheduleNode]]
 class ScheduledOperation(ScheduleNode):
     """A separate operation on stored tensors."""
 
-    def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
+    def __init__(
+        self,
+        make: Callable[[Context], Operation],
+        inputs: Sequence[Any],
+        outputs: Sequence[Stored],
+        work: int | None = None,
+    ) -> None:
         super().__init__()
         self.make = make
         self.inputs = list(inputs)
         self.outputs = list(outputs)
+        #: The approximate number of scalar operations.
+        self.work = self._estimated_work() if work is None else work
         self.reads = {x.buffer for x in inputs if isinstance(x, Stored)}
         self.writes = [x.buffer for x in outputs]
+
+    def _estimated_work(self) -> int:
+        arrays = [x for x in (*self.inputs, *self.outputs) if isinstance(x, Stored)]
+        if len(arrays) == 3:  # matrices of shapes (m, k), (k, n) and (m, n), in a product or a triangular solve
+            return math.isqrt(math.prod(x.size for x in arrays))
+        longest = max((length for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
+        return longest * sum(x.size for x in arrays)
 
 
 class FusibleLoop(ScheduleNode):
@@ -92,13 +108,11 @@ Step = FusedKernel | ScheduledOperation | ScheduledIteration
 
 
 def work_of(step: Step) -> int:
-    """Return the approximate number of scalar operations in a step; operations on matrices count as matrix products."""
+    """Return the approximate number of scalar operations in a step."""
     if isinstance(step, ScheduledIteration):
         return step.iteration.steps * sum(map(work_of, step.body))
     if isinstance(step, FusedKernel):
         kernel = step.kernel
         rows = [x.length for x in (*kernel.body.sources, *kernel.targets) if isinstance(x, RowProduct | ColumnSum)]
         return kernel.points * (len(kernel.program.steps) + 1 + sum(rows))
-    arrays = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Stored)]
-    longest = max((length for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
-    return longest * sum(x.size for x in arrays)
+    return step.work

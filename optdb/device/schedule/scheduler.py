@@ -174,9 +174,15 @@ class Schedule(ElementwiseSchedule):
             self.stored[tensor] = region
         self._store_into(tensor, region)
 
-    def _operate(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
+    def _operate(
+        self,
+        make: Callable[[Context], Operation],
+        inputs: Sequence[Any],
+        outputs: Sequence[Stored],
+        work: int | None = None,
+    ) -> None:
         if any(x.size for x in outputs):
-            self._add(ScheduledOperation(make, inputs, outputs))
+            self._add(ScheduledOperation(make, inputs, outputs, work))
 
     def _fold(self, tensor: Folded) -> Tensor:
         looped = long_axes(tensor.x.shape, tensor.axes)
@@ -216,7 +222,7 @@ class Schedule(ElementwiseSchedule):
         def make(context: Context) -> Operation:
             return Reduction(context, fold=fold, inputs=specs, axes=axes, dtype=dtype, acc_dtype=acc_dtype, pre=program)
 
-        self._operate(make, inputs, [out])
+        self._operate(make, inputs, [out], work=tensor.x.size * (1 if program is None else len(program.steps) + 1))
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
@@ -281,7 +287,7 @@ class Schedule(ElementwiseSchedule):
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         spec, axis = spec_of(x), tensor.axis
         mode = {"Add": "add", "Mul": "mul"}[tensor.fold]
-        self._operate(lambda context: Cumulate(context, spec, mode, axis), [x], [out])
+        self._operate(lambda context: Cumulate(context, spec, mode, axis), [x], [out], work=x.size)
         return out
 
     def _scatter_sum(self, tensor: ScatterSum) -> Tensor:
