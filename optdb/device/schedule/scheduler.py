@@ -47,8 +47,11 @@ from optdb.device.tensors import (
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop.
-MOST_ACCUMULATORS = 64
+#: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop. If there are more
+#: accumulators than registers, a reduction is faster, although it takes another launch.
+MOST_ACCUMULATORS = 12
+#: The maximum for folds of at most `_FEW_ELEMENTS`, and for folds in the body of a loop, which may become one kernel.
+_MOST_FOR_FEW, _FEW_ELEMENTS, _MOST_IN_BODY = 16, 1024, 64
 #: Number of elements in shared partial sums: with this many elements, few atomic additions collide.
 SHARED_ELEMENTS = 1 << 16
 #: Maximum size in bytes of a scattered sum's partial sums.
@@ -58,8 +61,9 @@ _MOST_PART_BYTES = 1 << 28
 class Schedule(ElementwiseSchedule):
     """Stores tensors, and computes folds, products, scattered sums and loops in nodes of their own."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, is_body: bool = False) -> None:
         super().__init__(context)
+        self._is_body = is_body
         #: The values of buffers that never change; a loop's body shares them.
         self.constants: dict[Buffer, HostArray] = {}
         #: Maps a constant's address, size and dtype to its buffer.
@@ -125,7 +129,7 @@ class Schedule(ElementwiseSchedule):
             for first, rows in array.initial:
                 offset = first * math.prod(array.row_shape)
                 before += self._store_into(rows, stored.part(rows.shape, offset, stored.strides))
-        body = Schedule(self.context)
+        body = Schedule(self.context, is_body=True)
         body.stored.update((x, sources[x]) for x in iteration.invariants)
         body.constants, body._constants = self.constants, self._constants
         node = body._scheduled(iteration, arrays, sources)
@@ -187,7 +191,7 @@ class Schedule(ElementwiseSchedule):
     def _fold(self, tensor: Folded) -> Tensor:
         looped = long_axes(tensor.x.shape, tensor.axes)
         accumulators = tensor.size
-        if accumulators > MOST_ACCUMULATORS or not looped:
+        if accumulators > self._most_accumulators(tensor.x.size) or not looped:
             return self._reduce(tensor)
         domain = [tensor.x.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=True)
@@ -212,6 +216,11 @@ class Schedule(ElementwiseSchedule):
             return self._reduce(tensor)
         self._add_loop(domain, targets, parts, accumulates=True)
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
+
+    def _most_accumulators(self, elements: int) -> int:
+        if self._is_body:
+            return _MOST_IN_BODY
+        return _MOST_FOR_FEW if elements <= _FEW_ELEMENTS else MOST_ACCUMULATORS
 
     def _reduce(self, tensor: Folded) -> Stored:
         """Add a reduction; if possible, its prologue computes the elements from stored arrays."""

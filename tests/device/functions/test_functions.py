@@ -450,7 +450,8 @@ def test_sequences_of_loops_before_and_after_work_on_the_host_share_values(calle
         shifted = scaled * weights - scaled.max()
         compare(function([x]), [shifted.sum(), total + shifted])
     ((_, call),) = function.traced_calls
-    assert len(call.device_steps) == 2
+    if context.profile.runs_items_serially:  # a GPU merges such loops only after some time
+        assert len(call.device_steps) == 2
 
 
 def test_a_sequence_with_too_many_arrays_becomes_several_kernels(monkeypatch):
