@@ -70,6 +70,10 @@ class Mapped(Tensor):
         """Whether the program takes longer than reading its operands."""
         return not is_cheap(self.program, DIVISIONS)
 
+    def uses_any(self, names: frozenset[str]) -> bool:
+        """Whether the program contains any of the named scalar operations."""
+        return any(scalar.name in names for scalar, _ in self.program.steps)
+
 
 class Folded(Tensor):
     """A fold that removes some axes of a tensor; partial results have the accumulator's dtype."""

@@ -1,4 +1,4 @@
-"""Which scalar operations take no longer than reading their operands; kernels may compute these more than once."""
+"""Which scalar operations take no longer than reading their operands, and which take much longer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,20 @@ CHEAP = frozenset(
 DIVISIONS = frozenset({"TrueDiv", "Inv"})
 #: Operations that are cheap for each result of a reduction, or where a GPU waits for memory.
 QUICK = DIVISIONS | {"Sqrt"}
+#: Functions that take longer than storing and loading a number: on a GPU, and on a CPU.
+SLOW_ON_GPU = frozenset(
+    {
+        *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "Psi", "TriGamma"),
+        *("GammaInc", "GammaIncC", "GammaL", "GammaU", "Chi2SF", "I0", "I1", "Iv", "J0", "J1", "Jv"),
+    }
+)
+SLOW_ON_CPU = SLOW_ON_GPU | {
+    *("Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Pow", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Tanh"),
+    *("ArcSin", "ArcCos", "ArcTan", "ArcTan2", "Angle", "ArcSinh", "ArcCosh", "ArcTanh"),
+    *("ScalarSigmoid", "ScalarSoftplus", "XlogX", "XlogY0"),
+}
 
 
 def is_cheap(program: ScalarProgram, besides: frozenset[str] = frozenset()) -> bool:
-    """Return whether all operations of a program are cheap or in `besides`."""
+    """Return whether all operations of a program are cheap or in `besides`; kernels may compute these repeatedly."""
     return all(scalar.name in CHEAP or scalar.name in besides for scalar, _ in program.steps)

@@ -14,8 +14,8 @@ from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, T
 from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Iterated
-from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, unrolls
-from optdb.device.schedule.ordering import ordered_steps
+from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, positions, unrolls
+from optdb.device.schedule.ordering import SlowValues, ordered_steps
 from optdb.device.schedule.points import PointLoops
 from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step
 from optdb.device.tensors import (
@@ -98,7 +98,8 @@ class ElementwiseSchedule:
                 self._need(tensor)
         self._nodes = []
         kernels = points.kernels()
-        return [kernels[step] if isinstance(step, int) else step for step in steps]
+        ordered = [kernels[step] if isinstance(step, int) else step for step in steps]
+        return SlowValues(ordered, self.lowering, self.stored, self._profile).share()
 
     def _need(self, tensor: Tensor) -> None:
         """Store a tensor that a kernel needs but cannot compute, or store partial results that the kernel can fold."""
@@ -308,23 +309,6 @@ def long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
         return axes
     short = math.prod(shape[axis] for axis in axes if axis not in long)
     return long if short <= 2 * UNROLLED else axes
-
-
-def positions(
-    shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
-) -> Iterable[tuple[Index, ...]]:
-    """Yield the indices of all elements: `looped` axes become loops, and other axes are unrolled unless fixed."""
-    fixed = fixed or {}
-    free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
-    for position in np.ndindex(*[shape[axis] for axis in free]):
-        at = [Index()] * len(shape)
-        for axis, number in fixed.items():
-            at[axis] = Index(number)
-        for axis, number in zip(free, position):
-            at[axis] = Index(number)
-        for loop, axis in enumerate(looped):
-            at[axis] = Index.of(loop)
-        yield tuple(at)
 
 
 def offset_of(

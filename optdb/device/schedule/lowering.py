@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from optdb.codegen.loops.body import Index, Load, LoopBody, Operand, RowProduct
+from optdb.codegen.loops.body import Index, Load, LoopBody, LoweredValue, Operand, RowProduct
 from optdb.codegen.scalars.program import Number, Scalar
 from optdb.device.tensors import (
     SHORT,
@@ -122,6 +122,25 @@ class Lowering(LoopBody):
         found = [x for x, n in counts.items() if n >= _LEAST_REPEATED and resolve(x, self._stored) is x]
         inner = {x for tensor in found for x in tensor.inputs}
         return [x for x in found if x not in inner and x not in roots]
+
+    def values_of(self, names: frozenset[str]) -> dict[Mapped, dict[tuple[Index, ...], LoweredValue]]:
+        """Return the values of tensors that use named scalars and whose elements the body all computes, by indices."""
+        found: dict[Mapped, dict[tuple[Index, ...], LoweredValue]] = {}
+        for tensor, at in self._memo:
+            if not isinstance(tensor, Mapped) or tensor in found or not tensor.uses_any(names):
+                continue
+            looped = [axis for axis, index in enumerate(at) if not index.is_const]
+            if tuple([tensor.shape[axis] for axis in looped]) != self.domain:
+                continue
+            positions_of = list(positions(tensor.shape, looped))
+            values = {
+                each: value
+                for each in positions_of
+                if isinstance(value := self._memo.get((tensor, each)), LoweredValue)
+            }
+            if len(values) == len(positions_of):
+                found[tensor] = values
+        return found
 
     def scalars(self) -> list[Tensor]:
         """Return the scalars that elements of larger tensors depend on."""
@@ -358,3 +377,20 @@ def _is_expensive(tensor: Tensor, depth: int = 3) -> bool:
     if not isinstance(tensor, Mapped):
         return isinstance(tensor, Folded)
     return tensor.is_costly or depth == 0 or any(_is_expensive(x, depth - 1) for x in tensor.inputs)
+
+
+def positions(
+    shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
+) -> Iterable[tuple[Index, ...]]:
+    """Yield the indices of all elements: `looped` axes become loops, and other axes are unrolled unless fixed."""
+    fixed = fixed or {}
+    free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
+    for position in np.ndindex(*[shape[axis] for axis in free]):
+        at = [Index()] * len(shape)
+        for axis, number in fixed.items():
+            at[axis] = Index(number)
+        for axis, number in zip(free, position):
+            at[axis] = Index(number)
+        for loop, axis in enumerate(looped):
+            at[axis] = Index.of(loop)
+        yield tuple(at)

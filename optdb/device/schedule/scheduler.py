@@ -23,8 +23,8 @@ from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import Scalar
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Carried, Iterated, Iteration
-from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of, positions
-from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, unrolls
+from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of
+from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, positions, unrolls
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
 from optdb.device.tensors import (
     Application,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen.loops.body import Buffer
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.device.expressions import (
     applied,
@@ -28,6 +29,7 @@ from optdb.device.expressions import (
 from optdb.device.functions import steps
 from optdb.device.functions.function import TracedFunction
 from optdb.device.plans import PlanOptions
+from optdb.device.schedule.scheduler import Schedule
 from optdb.device.tensors import (
     ArgumentTensor,
     Constant,
@@ -40,6 +42,7 @@ from optdb.device.tensors import (
     Scanned,
     ScatterSet,
     ScatterSum,
+    Stored,
     Stripe,
 )
 from optdb.runtime import grid_failures
@@ -266,6 +269,26 @@ def test_a_condition_for_all_elements_takes_no_pass_of_its_own(context):
     results, plan = computed(context, describe, x)
     compare(results, [np.exp(x).sum()])
     assert sum("2000 points" in work for work in plan.device_work) == 1
+
+
+@pytest.mark.parametrize("shape", [(60,), (40, 3), (20, 30)])
+def test_a_second_pass_loads_what_slow_functions_computed_in_the_first(context, shape):
+    x = RNG.normal(size=shape)
+    axes = list(range(x.ndim))
+
+    def describe(tx):
+        slow = applied("Erfc", F, tx)
+        total = transposed(folded("Add", slow, axes, F), [None] * x.ndim)
+        return [folded("Add", applied("Abs", F, applied("Sub", F, slow, total)), axes, F)]
+
+    results, _ = computed(context, describe, x, rtol=1e-14)
+    slow = np.vectorize(math.erfc)(x)
+    compare(results, [np.abs(slow - slow.sum()).sum()])
+    schedule = Schedule(context)
+    stored = Stored(Buffer(x.size, F), shape)
+    schedule.store(describe(stored)[0])
+    names = [[scalar.name for scalar, _ in step.kernel.program.steps] for step in schedule.steps()]
+    assert sum("Erfc" in each for each in names) == 1
 
 
 def test_bodies_that_are_too_large_are_divided(context):
