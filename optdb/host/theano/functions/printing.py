@@ -17,6 +17,8 @@ from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 #: The maximum number of ops and inputs of a scalar graph that is printed as in Theano.
 _WRITTEN_OUT = 100
+#: The maximum depth of a printed expression, because Theano prints operands by recursion.
+_MAX_DEPTH = 50
 
 
 @around
@@ -41,14 +43,18 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 
 def _steps(graph: FunctionGraph) -> list[str]:
-    """Return the variables that are used more than once, and the outputs."""
+    """Return the variables that are used more than once or are deep in an expression, and the outputs."""
     shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
+    depths: dict[Any, int] = {}
     steps: list[str] = []
     for node in graph.toposort():
         copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])
+        depth = 1 + max((depths.get(var, 0) for var in node.inputs), default=0)
         for var, copy in zip(node.outputs, copied.outputs, strict=True):
             shown[var] = copy
-            if len(clients(graph, var)) > 1:
+            depths[var] = depth
+            if len(clients(graph, var)) > 1 or depth == _MAX_DEPTH:
+                depths[var] = 0
                 shown[var] = var.type(f"t{len(steps)}")
                 steps.append(f"{shown[var]} = {printing.pprint(copy)}")
     return [*steps, *[printing.pprint(shown.get(var, var)) for var in graph.outputs]]

@@ -333,6 +333,29 @@ def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path,
     assert len(units) <= 4
 
 
+@pytest.mark.slow
+def test_a_fused_op_may_be_deeper_than_pythons_stack(tmp_path):
+    """The second process finds the module by its content, since its key cannot be pickled."""
+    code = """
+        import json
+        import optdb
+        import theano
+        import theano.tensor as tt
+        x = tt.dvector("x")
+        out = x
+        for _ in range(400):
+            out = tt.tanh(out)
+        f = theano.function([x], out, mode="TOPO")
+        assert len(f.maker.fgraph.apply_nodes) == 1
+        print(f([0.0]).tolist())
+    """
+    flags = f"{UNOPTIMIZED},base_compiledir={tmp_path},optdb.trace=compilers"
+    first, second = (run_code(code, flags=flags) for _ in range(2))
+    assert first.stdout == second.stdout == "[0.0]\n"
+    assert "tanh" in first.stderr
+    assert "tanh" not in second.stderr
+
+
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_processes_on_one_empty_compiledir_some_of_them_killed(tmp_path):

@@ -52,6 +52,14 @@ def test_constants_stand_in_steps():
     )
 
 
+def test_deep_expressions_become_steps():
+    x = float64("x")
+    out = x
+    for _ in range(1000):
+        out = theano.scalar.tanh(out)
+    assert str(Composite([x], [out])).count("tanh(") == 1000
+
+
 @pytest.mark.parametrize("mode", ["FAST_RUN", "TOPO"])
 def test_a_function_of_many_steps_is_printed(mode):
     x = tt.dvector("x")
