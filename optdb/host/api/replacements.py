@@ -60,7 +60,7 @@ def replacement_pairs(
     Raises
     ------
     BadReplacement
-        If the result has the wrong type or length, or drops a used variable.
+        If the result has the wrong type or length, contains something other than variables, or drops a used variable.
     """
     old_vars: Sequence[Variable] = node.outputs
     remove: Sequence[Any] = ()
@@ -82,6 +82,8 @@ def replacement_pairs(
     for old, new in zip(old_vars, replacements, strict=True):
         if new is None and clients(fgraph, old):
             raise BadReplacement(f"Optimizer {rewriter} tried to remove {old}, which is used")
+        if new is not None and not isinstance(new, Variable):
+            raise BadReplacement(f"Optimizer {rewriter} gave {new!r} instead of a variable, as a replacement for {old}")
         if new is not None and new is not old:
             pairs.append((old, new))
     return pairs, remove

@@ -188,6 +188,12 @@ def test_the_number_must_be_right(fgraph, node, count):
         pairs_of(fgraph, node, [tt.log(node.inputs[0])] * count)
 
 
+@pytest.mark.parametrize("answer", ["text", 3, tt.log(tt.dvector()).owner], ids=["text", "number", "node"])
+def test_replacements_are_variables(fgraph, node, answer):
+    with pytest.raises(BadReplacement, match=r"the rewriter gave .* instead of a variable"):
+        pairs_of(fgraph, node, [answer])
+
+
 def test_both_builtin_kinds_of_error_are_meant():
     """Theano raises ValueError for one and TypeError for the other: the error is both."""
     assert issubclass(BadReplacement, ValueError)
