@@ -1,15 +1,17 @@
 """Pickles and deep-copies graphs with a recursion depth that does not grow with the graph.
 
 Theano pickles a variable together with its clients, and reaches the recursion limit at about 150 nodes. This module
-pickles nodes in topological order, and clients after all nodes.
+pickles nodes in topological order, and clients after all nodes. The maker of a function also keeps the graph before the
+optimization, whose nodes are pickled in topological order before the rest of the maker.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
+from theano.compile.function_module import FunctionMaker
 from theano.gof import FunctionGraph, Variable
 from theano.gof.graph import io_toposort
 from theano.gof.toolbox import AlreadyThere
@@ -57,11 +59,27 @@ def _without_clients(getstate: Callable[[Variable], dict[str, Any]], self: Varia
     return state
 
 
+@around
+def _nodes_first(
+    reduce_ex: Callable[[FunctionMaker, SupportsIndex], Any], self: FunctionMaker, protocol: SupportsIndex
+) -> Any:
+    reduced = reduce_ex(self, protocol)
+    if not _is_pickled_in_order(getattr(self, "fgraph", None)):
+        return reduced
+    constructor, args, state, *rest = reduced
+    updates = [spec.update for spec in self.inputs if spec.update is not None]
+    nodes = io_toposort([], [*(spec.variable for spec in self.outputs), *updates])
+    return constructor, args, {"nodes_in_order": nodes, **state}, *rest
+
+
 _patches = PatchGroup(
     "Pickles of device graphs",
     "from the import of Theano on",
     "nothing",
-    [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph")],
+    [
+        Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph"),
+        Wrapper(FunctionMaker, "__reduce_ex__", _nodes_first, "pickling outputs recurses as deep as the graph"),
+    ],
 )
 # Install on import: unpickling a graph imports only this module, and the graph may be pickled again.
 _patches.install()

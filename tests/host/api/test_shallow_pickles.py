@@ -47,6 +47,20 @@ def test_a_long_graph_travels(travel):
     assert all(var.fgraph is again for var in again.inputs + again.outputs)
 
 
+@pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
+def test_a_function_of_a_long_graph_travels(travel):
+    """Its maker also has the outputs and updates from before the optimization."""
+    x, s = tt.fscalar("x"), theano.shared(np.float32(1), "s")
+    out, update = x, s
+    for _ in range(LONG // 2):
+        out, update = tt.neg(out), tt.neg(update)
+    f = theano.function([x], out, updates=[(s, update)], mode=theano.Mode("py", None))
+    pickle_in_order(f.maker.fgraph)
+    again = travel(f)
+    pickle_in_order(again.maker.fgraph)
+    assert travel(again)(2) == again(2) == f(2) == 2
+
+
 def test_without_it_a_long_graph_does_not():
     # Other tests may have raised it.
     usual = sys.getrecursionlimit()
