@@ -7,10 +7,12 @@ node.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from theano import config
+from theano.compile.ops import FromFunctionOp
 from theano.configparser import get_config_hash
 from theano.gof.graph import Apply, Constant, Variable
 
@@ -40,8 +42,8 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
         value = _value(var) if isinstance(var, Constant) else None
         inputs.append((var.type, first.setdefault(var, index), value))
     outputs = tuple((var.type, bool(no_recycling) and var in no_recycling) for var in node.outputs)
-    key = (_identity(node.op), tuple(inputs), outputs)
     try:
+        key = (_identity(node.op), tuple(inputs), outputs)
         hash(key)
     except TypeError:
         return None
@@ -52,11 +54,34 @@ def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
     Ops from Theano's own modules that compare equal may differ in ``openmp``; ops from other modules that compare equal
-    may differ in any attribute.
+    may differ in any attribute. The key does not keep ops of users alive, since they may hold large data.
     """
-    if type(op).__module__.startswith("theano."):
+    if type(op).__module__.startswith("theano.") and not isinstance(op, FromFunctionOp):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
-    return op, id(op)
+    hash(op)
+    try:
+        return _SameOp(op)
+    except TypeError:  # ops with __slots__ may have no weak references
+        return op, id(op)
+
+
+class _SameOp:
+    """A key that equals only other keys of the same living op."""
+
+    __slots__ = ("_hash", "_op")
+
+    def __init__(self, op: Any) -> None:
+        self._op = weakref.ref(op)
+        self._hash = hash((type(op), id(op)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _SameOp):
+            return NotImplemented
+        op = self._op()
+        return op is not None and op is other._op()
 
 
 def _value(constant: Constant) -> Hashable:

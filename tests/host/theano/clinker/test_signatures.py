@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.compile.ops import FromFunctionOp
 from theano.gof.cc import CLinker
 from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Apply
@@ -110,6 +114,19 @@ def test_ops_of_others_are_shared_by_identity():
     x = tt.dvector()
     assert signature(first.make_node(x), []) == signature(first.make_node(x), [])
     assert signature(first.make_node(x), []) != signature(second.make_node(x), [])
+
+
+def test_a_signature_keeps_no_op_of_others_alive():
+    """An op may hold large data, and the linker remembers signatures."""
+    x = tt.dvector()
+    remembered = []
+    for op in (Doubling(), FromFunctionOp(np.negative, [tt.dvector], [tt.dvector], None)):
+        remembered.append((weakref.ref(op), signature(op(x).owner, [])))
+    del op
+    gc.collect()
+    for op, key in remembered:
+        assert op() is None
+        assert key != signature(Doubling()(x).owner, [])
 
 
 def test_openmp_counts():
