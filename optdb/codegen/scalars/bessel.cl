@@ -72,7 +72,7 @@ T bessel_growing(T x, int order)
             break;
     }
     const T root = exp(x / 2);
-    return root * (root / sqrt(2 * (T)M_PI * x) * sum);
+    return root * (root / (sqrt(2 * (T)M_PI) * sqrt(x)) * sum);
 }
 
 T j0(T x)
