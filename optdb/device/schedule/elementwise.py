@@ -176,7 +176,7 @@ class ElementwiseSchedule:
             looped: list[int] = []
         else:
             looped = list(range(tensor.ndim))
-            if isinstance(tensor, Scanned):
+            if isinstance(tensor, Scanned) and tensor.shape[tensor.axis] <= UNROLLED:
                 looped = [axis for axis in looped if axis != tensor.axis]
             elif self._unrolls_folds(tensor):
                 looped = long_axes(tensor.shape, looped)

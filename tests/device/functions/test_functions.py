@@ -258,6 +258,13 @@ def test_cumulative_sums(context, n):
     compare(computed(context, describe, x)[0], [expected, np.exp(expected), np.cumprod(x, 1).prod(1)])
 
 
+def test_a_long_cumulative_sum_that_is_only_a_result_is_not_unrolled(context):
+    x = RNG.normal(size=300)
+    (result,), plan = computed(context, lambda tx: [Scanned("Add", tx, 0)], x)
+    np.testing.assert_allclose(result, np.cumsum(x), rtol=1e-10)
+    assert len(plan.device_work) == 2 and "a loop over 300 points" in plan.device_work[1]
+
+
 def test_a_condition_for_all_elements_takes_no_pass_of_its_own(context):
     x = RNG.normal(size=2000)
 
