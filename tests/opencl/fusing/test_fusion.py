@@ -15,7 +15,7 @@ from theano.ifelse import ifelse
 import optdb
 from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram
 from optdb.opencl import OpenCLArrayType, get_context
-from optdb.opencl.fusing.groups import takes_arguments
+from optdb.opencl.fusing.groups import MOST_STEPS, takes_arguments
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLDimShuffle
@@ -61,6 +61,22 @@ def test_a_chain_becomes_one_kernel_with_constants_in_its_code():
     two = np.float32(2)
     (node,) = kernels([tt.exp(x * two) + y / two], [np.exp(A * 2) + B / 2], 1)
     assert len(node.inputs) == 2 and isinstance(node.op.scalar_op, ScalarProgram)
+
+
+@pytest.mark.parametrize("patterns", [((False, False), (True, False)), ((True, False), (False, False))])
+def test_what_the_host_fused_into_a_large_op_becomes_kernels_of_limited_size(patterns):
+    i, j = theano.scalar.float32("i"), theano.scalar.float32("j")
+    out, expected = i, (values := [A if not pattern[0] else ROW for pattern in patterns])[0]
+    for _ in range(60):
+        out = theano.scalar.tanh(out * np.float32(1.5)) + j
+        expected = np.tanh(expected * np.float32(1.5)) + values[1]
+    x, y = (tt.TensorType("float32", pattern)() for pattern in patterns)
+    fused = tt.Elemwise(theano.scalar.Composite([i, j], [out]))(x, y)
+    f = theano.function([x, y], fused.transfer("dev0"), mode=mode())
+    np.testing.assert_allclose(np.asarray(f(*values)), expected, rtol=1e-5)
+    programs = [node.op.scalar_op for node in nodes_of(f)]
+    assert len(programs) > 2
+    assert all(len(program.steps) <= MOST_STEPS for program in programs)
 
 
 def test_what_is_wanted_elsewhere_is_one_more_output():
