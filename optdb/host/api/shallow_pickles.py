@@ -21,7 +21,7 @@ from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 def pickle_in_order(fgraph: FunctionGraph) -> None:
     """Make pickle and ``copy.deepcopy`` process the nodes of a graph in topological order."""
-    if not _is_pickled_in_order(fgraph):
+    if not is_pickled_in_order(fgraph):
         fgraph._features.insert(0, _NodesInOrder(fgraph))
 
 
@@ -44,9 +44,11 @@ class _NodesInOrder:
         self._fgraph = state["fgraph"]
         for var, clients in state["clients"]:
             var.clients = clients
+            var.fgraph = self._fgraph  # copy.deepcopy removes it from constants
 
 
-def _is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
+def is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
+    """Return whether pickle processes the nodes of a graph in topological order."""
     features: list[Any] | None = getattr(fgraph, "_features", None)
     return features is not None and len(features) > 0 and type(features[0]) is _NodesInOrder
 
@@ -54,7 +56,7 @@ def _is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
 @around
 def _without_clients(getstate: Callable[[Variable], dict[str, Any]], self: Variable) -> dict[str, Any]:
     state = getstate(self)
-    if _is_pickled_in_order(state.get("fgraph")):
+    if is_pickled_in_order(state.get("fgraph")):
         state.pop("clients", None)
     return state
 
@@ -64,7 +66,7 @@ def _nodes_first(
     reduce_ex: Callable[[FunctionMaker, SupportsIndex], Any], self: FunctionMaker, protocol: SupportsIndex
 ) -> Any:
     reduced = reduce_ex(self, protocol)
-    if not _is_pickled_in_order(getattr(self, "fgraph", None)):
+    if not is_pickled_in_order(getattr(self, "fgraph", None)):
         return reduced
     constructor, args, state, *rest = reduced
     updates = [spec.update for spec in self.inputs if spec.update is not None]

@@ -14,6 +14,7 @@ from theano.gof import Apply, FunctionGraph
 
 from optdb.host.api.shallow_pickles import pickle_in_order
 from optdb.host.theano.functions.optimized import replace_in_linked
+from optdb.host.theano.speedups.shapes import LazyShapeFeature
 
 #: A third of this is too deep for Python with Theano's own pickles.
 LONG = 600
@@ -59,6 +60,23 @@ def test_a_function_of_a_long_graph_travels(travel):
     again = travel(f)
     pickle_in_order(again.maker.fgraph)
     assert travel(again)(2) == again(2) == f(2) == 2
+
+
+@pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
+def test_lengths_of_a_long_graph_are_inferred_again(travel):
+    """Lengths are not pickled, since each of them is an expression as deep as the graph."""
+    x = tt.fvector("x")
+    out = x
+    for _ in range(LONG // 6):
+        out = tt.tanh(out)[::-1]
+    graph = FunctionGraph([x], [out], clone=True)
+    graph.attach_feature(LazyShapeFeature())
+    assert graph.shape_feature.shape_of[graph.outputs[0]]
+    pickle_in_order(graph)
+    again = TRAVELS["pickle"](travel(graph))
+    assert "shape_of" not in vars(again.shape_feature)
+    (length,) = again.shape_feature.shape_of[again.outputs[0]]
+    assert theano.function(again.inputs, length, mode=theano.Mode("py", None))(np.ones(3, "float32")) == 3
 
 
 def test_without_it_a_long_graph_does_not():

@@ -17,6 +17,7 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, reachable
 from optdb.host.api.patching import Patch
+from optdb.host.api.shallow_pickles import is_pickled_in_order
 from optdb.host.api.testvalues import shape_test_values
 
 if TYPE_CHECKING:
@@ -178,6 +179,12 @@ class _Scratch(dict):
         return self._shapes.meanwhile(var)
 
 
+#: The attributes that a feature has once it has recorded its graph.
+_OF_GRAPH = frozenset(
+    {"lscalar_one", "shape_of", "scheduled", "shape_of_reverse_index", "_renamed", "_at_work", "_asking"}
+)
+
+
 class LazyShapeFeature(ShapeFeature):
     """A ShapeFeature that computes shapes on demand.
 
@@ -191,6 +198,9 @@ class LazyShapeFeature(ShapeFeature):
     def on_attach(self, fgraph: FunctionGraph) -> None:
         assert not hasattr(fgraph, "shape_feature")
         fgraph.shape_feature = self
+        self._record(fgraph)
+
+    def _record(self, fgraph: FunctionGraph) -> None:
         self.fgraph = fgraph
         self.lscalar_one = constant(1, dtype="int64")
         self.shape_of = _Shapes(self)
@@ -347,14 +357,31 @@ class LazyShapeFeature(ShapeFeature):
             self.shape_of = shapes
         return dict(scratch)
 
+    def __getattr__(self, name: str) -> Any:
+        """Record the graph when an unpickled feature is first used."""
+        fgraph = self.__dict__.get("fgraph")
+        if name not in _OF_GRAPH or fgraph is None:
+            raise AttributeError(name)
+        self._record(fgraph)
+        return self.__dict__[name]
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own ShapeFeature, with all shapes."""
+        """Pickle as Theano's own ShapeFeature, with all shapes; or without shapes if the graph has device ops."""
+        if self.fgraph is not None and is_pickled_in_order(self.fgraph):
+            return _for_graph, (self.fgraph,)
         stock = ShapeFeature.__new__(ShapeFeature)
         for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
             if hasattr(self, name):
                 setattr(stock, name, getattr(self, name))
         stock.shape_of = dict(self.shape_of.items())
         return stock.__reduce_ex__(1)
+
+
+def _for_graph(fgraph: FunctionGraph) -> LazyShapeFeature:
+    """Return a feature that records a graph, which may still be incomplete, when it is first used."""
+    feature = LazyShapeFeature()
+    feature.fgraph = fgraph
+    return feature
 
 
 def _has_no_lengths(var: Variable) -> bool:
