@@ -40,7 +40,7 @@ from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.scalar_programs import folding_unsupported_reason, program_of
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.opencl.type import OpenCLArrayType, opencl_type
+from optdb.opencl.type import OpenCLArrayType
 
 _PLACE = get_scalar_type("int64")
 
@@ -219,13 +219,13 @@ def lift_elemwise(op: host.Elemwise, context_name: str | None, inputs: Inputs, o
     A large op that fusion on the host has made is lifted as its parts. Fusion on the device combines them into kernels
     of limited size, because compile time grows faster than a kernel.
     """
-    kinds = [opencl_type(out.type.dtype, out.type.broadcastable, context_name) for out in outputs]
+    lifted = node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
     if isinstance(op.scalar_op, Composite):
         program = program_of(op.scalar_op, [x.type.dtype for x in inputs])
         parts = _parts(op.scalar_op, context_name, inputs) if len(program.steps) > MOST_STEPS else []
-        if [var.type for var in parts] == kinds:
+        if [var.type for var in parts] == [var.type for var in lifted]:
             return parts
-    return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
+    return lifted
 
 
 def _parts(fused: Composite, context_name: str | None, inputs: Inputs) -> list[Variable]:

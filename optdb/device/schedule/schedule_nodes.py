@@ -58,9 +58,10 @@ class ScheduledOperation(ScheduleNode):
 
     def _estimated_work(self) -> int:
         arrays = [x for x in (*self.inputs, *self.outputs) if isinstance(x, Stored)]
-        if len(arrays) == 3:  # matrices of shapes (m, k), (k, n) and (m, n), in a product or a triangular solve
-            return math.isqrt(math.prod(x.size for x in arrays))
         longest = max((length for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
+        if len(arrays) == 3 and longest > 1:
+            # Matrices of shapes (m, k), (k, n) and (m, n), in a product or a triangular solve.
+            return math.isqrt(math.prod(x.size for x in arrays))
         return longest * sum(x.size for x in arrays)
 
 

@@ -7,7 +7,7 @@ where they read it, as with a fold over many elements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ class Schedule(ElementwiseSchedule):
     def _apply(self, application: Application) -> None:
         outputs = [Stored(Buffer(x.size, x.dtype), x.shape) for x in application.outputs]
         inputs = [self.store(x) if isinstance(x, Tensor) else x for x in application.inputs]
-        self._operate(application.make, inputs, outputs)
+        self._operate(ScheduledOperation(application.make, inputs, outputs))
         self.stored.update(zip(application.outputs, outputs))
 
     def _iterate(self, iteration: Iteration) -> None:
@@ -178,15 +178,9 @@ class Schedule(ElementwiseSchedule):
             self.stored[tensor] = region
         self._store_into(tensor, region)
 
-    def _operate(
-        self,
-        make: Callable[[Context], Operation],
-        inputs: Sequence[Any],
-        outputs: Sequence[Stored],
-        work: int | None = None,
-    ) -> None:
-        if any(x.size for x in outputs):
-            self._add(ScheduledOperation(make, inputs, outputs, work))
+    def _operate(self, operation: ScheduledOperation) -> None:
+        if any(x.size for x in operation.outputs):
+            self._add(operation)
 
     def _fold(self, tensor: Folded) -> Tensor:
         looped = long_axes(tensor.x.shape, tensor.axes)
@@ -231,7 +225,8 @@ class Schedule(ElementwiseSchedule):
         def make(context: Context) -> Operation:
             return Reduction(context, fold=fold, inputs=specs, axes=axes, dtype=dtype, acc_dtype=acc_dtype, pre=program)
 
-        self._operate(make, inputs, [out], work=tensor.x.size * (1 if program is None else len(program.steps) + 1))
+        work = tensor.x.size * (1 if program is None else len(program.steps) + 1)
+        self._operate(ScheduledOperation(make, inputs, [out], work))
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
@@ -275,7 +270,7 @@ class Schedule(ElementwiseSchedule):
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         dtype = tensor.dtype
         vector = self.store(tensor.vector)
-        self._operate(lambda context: Product(context, dtype, 2, 1), [matrix, vector], [out])
+        self._operate(ScheduledOperation(lambda context: Product(context, dtype, 2, 1), [matrix, vector], [out]))
         return out
 
     def _column_sum(self, tensor: MatrixVector, matrix: Stored) -> Tensor:
@@ -296,7 +291,7 @@ class Schedule(ElementwiseSchedule):
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         spec, axis = spec_of(x), tensor.axis
         mode = {"Add": "add", "Mul": "mul"}[tensor.fold]
-        self._operate(lambda context: Cumulate(context, spec, mode, axis), [x], [out], work=x.size)
+        self._operate(ScheduledOperation(lambda context: Cumulate(context, spec, mode, axis), [x], [out], x.size))
         return out
 
     def _scatter_sum(self, tensor: ScatterSum) -> Tensor:
