@@ -13,16 +13,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Constant, Op, PureOp, Variable, io_toposort
-from optdb.host.api.scalars import Composite, get_scalar_type, sub
-from optdb.host.api.variables import as_tensor_variable, constant_slice
+from optdb.host.api.graph import Op, PureOp
+from optdb.host.api.scalars import get_scalar_type, sub
+from optdb.host.api.variables import constant_slice
 from optdb.host.theano.functions.declared import DeclaredLengths
-from optdb.opencl.fusing.groups import MOST_STEPS
 from optdb.opencl.lifting import (
     Inputs,
     lifts,
     node_like,
-    on_device,
     real_arrays,
     register_counterparts,
     scalar_unsupported_reason,
@@ -38,7 +36,7 @@ from optdb.opencl.ops.parts import OpenCLAdvancedSubtensor, OpenCLJoin
 from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.scalar_programs import folding_unsupported_reason, program_of
+from optdb.opencl.scalar_programs import folding_unsupported_reason
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
@@ -214,32 +212,8 @@ def _elemwise_unsupported_reason(
 
 @lifts([host.Elemwise], 10, _elemwise_unsupported_reason)
 def lift_elemwise(op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a scalar op that is applied to all elements of arrays.
-
-    A large op that fusion on the host has made is lifted as its parts. Fusion on the device combines them into kernels
-    of limited size, because compile time grows faster than a kernel.
-    """
-    lifted = node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
-    if isinstance(op.scalar_op, Composite):
-        program = program_of(op.scalar_op, [x.type.dtype for x in inputs])
-        parts = _parts(op.scalar_op, context_name, inputs) if len(program.steps) > MOST_STEPS else []
-        if [var.type for var in parts] == [var.type for var in lifted]:
-            return parts
-    return lifted
-
-
-def _parts(fused: Composite, context_name: str | None, inputs: Inputs) -> list[Variable]:
-    """Return the outputs of a fused op, computed by a device op for each of its scalar ops."""
-    values = {var: on_device(x, context_name) for var, x in zip(fused.inputs, inputs, strict=True)}
-    for node in io_toposort(fused.inputs, fused.outputs):
-        operands = [
-            on_device(as_tensor_variable(np.asarray(var.data, var.type.dtype)), context_name)
-            if isinstance(var, Constant)
-            else values[var]
-            for var in node.inputs
-        ]
-        values.update(zip(node.outputs, _elemwise(node.op).make_node(*operands).outputs, strict=True))
-    return [values[var] for var in fused.outputs]
+    """Lift a scalar op that is applied to all elements of arrays."""
+    return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
 
 _REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any)

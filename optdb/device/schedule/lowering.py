@@ -43,6 +43,8 @@ UNROLLED_PARTS = 64
 MOST_NESTED = 64
 #: Minimum number of elements of a tensor that a loop computes instead of a large kernel for one point.
 _LEAST_REPEATED = 5
+#: The values of a tensor's elements in a body, by their indices.
+ElementValues = dict[tuple[Index, ...], LoweredValue]
 #: A generator that requests elements of tensors at given indices, and finally returns one element.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
@@ -123,22 +125,18 @@ class Lowering(LoopBody):
         inner = {x for tensor in found for x in tensor.inputs}
         return [x for x in found if x not in inner and x not in roots]
 
-    def values_of(self, names: frozenset[str]) -> dict[Mapped, dict[tuple[Index, ...], LoweredValue]]:
-        """Return the values of tensors that use named scalars and whose elements the body all computes, by indices."""
-        found: dict[Mapped, dict[tuple[Index, ...], LoweredValue]] = {}
+    def values_of(self, names: frozenset[str]) -> dict[Mapped, ElementValues]:
+        """Return the values of the tensors that use a named scalar, if the body computes all elements."""
+        found: dict[Mapped, ElementValues] = {}
         for tensor, at in self._memo:
             if not isinstance(tensor, Mapped) or tensor in found or not tensor.uses_any(names):
                 continue
             looped = [axis for axis, index in enumerate(at) if not index.is_const]
             if tuple([tensor.shape[axis] for axis in looped]) != self.domain:
                 continue
-            positions_of = list(positions(tensor.shape, looped))
-            values = {
-                each: value
-                for each in positions_of
-                if isinstance(value := self._memo.get((tensor, each)), LoweredValue)
-            }
-            if len(values) == len(positions_of):
+            elements = {each: self._memo.get((tensor, each)) for each in positions(tensor.shape, looped)}
+            values = {each: value for each, value in elements.items() if isinstance(value, LoweredValue)}
+            if len(values) == len(elements):
                 found[tensor] = values
         return found
 

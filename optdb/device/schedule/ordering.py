@@ -8,8 +8,9 @@ from typing import Any
 
 from optdb.codegen.loops.body import Buffer, TooLarge
 from optdb.codegen.loops.kernel import LoopKernel
+from optdb.codegen.loops.targets import ElementStore
 from optdb.codegen.scalars.costs import SLOW_ON_CPU, SLOW_ON_GPU
-from optdb.device.schedule.lowering import Lowering
+from optdb.device.schedule.lowering import ElementValues, Lowering
 from optdb.device.schedule.points import PointLoops
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, FusibleLoop, Needs, ScheduleNode, Step
 from optdb.device.tensors import Mapped, Replacements, Stored
@@ -106,10 +107,10 @@ def _fused(
 
 
 class SlowValues:
-    """Lets kernels load the results of slow functions that an earlier kernel over the same domain computes.
+    """Lets kernels load the results of slow functions that an earlier kernel computes.
 
-    Two loops over one domain remain separate kernels if one of them needs a sum over all points of the other. Without
-    this pass, both would compute the values that both use.
+    Two loops over the same data remain separate kernels if one of them needs a sum over all points of the other, or if
+    one of them unrolls an axis. Without this pass, both would compute the values that both use.
     """
 
     def __init__(
@@ -122,46 +123,60 @@ class SlowValues:
         self._steps = list(steps)
         self._lowering_of = lowering_of
         self._stored = stored
+        self._profile = profile
         self._slow = SLOW_ON_CPU if profile.runs_items_serially else SLOW_ON_GPU
-        #: For each tensor, the number of the first kernel that computes it, and where that kernel stores it.
-        self._first: dict[Mapped, int] = {}
+        #: For each tensor, the number of the first kernel that computes it, and its values in this kernel.
+        self._first: dict[Mapped, tuple[int, ElementValues]] = {}
+        #: Where the first kernel stores a tensor.
         self._regions: dict[Mapped, Stored] = {}
 
     def share(self) -> list[Step]:
         """Return the steps; kernels that compute values for later kernels also store these values."""
-        for number, step in enumerate(self._steps):
-            if isinstance(step, FusedKernel) and step.loops:
-                self._share(number, step)
+        looping = {n: step for n, step in enumerate(self._steps) if isinstance(step, FusedKernel) and step.loops}
+        for number, step in looping.items() if len(looping) > 1 else ():
+            self._share(number, step)
         return self._steps
 
     def _share(self, number: int, step: FusedKernel) -> None:
+        values = self._values(step)
         known: dict[Mapped, Stored] = {}
-        for x in step.values_of(self._slow):
-            if x in self._regions or (x in self._first and self._kernel(x).n_buffers + len(known) < MOST_BUFFERS):
+        for x in values:
+            if x in self._regions or (x in self._first and self._producer(x).n_buffers + len(known) < MOST_BUFFERS):
                 known[x] = self._regions.get(x) or Stored(Buffer(x.size, x.dtype), x.shape)
         loading = self._loading(step, known) if known else step
-        if loading.n_buffers <= MOST_BUFFERS:
+        if known and loading.n_buffers <= MOST_BUFFERS:
             for x, region in known.items():
                 if region.buffer in loading.kernel.body.buffers_read and x not in self._regions:
-                    producer = self._kernel(x)
-                    self._steps[self._first[x]] = producer.storing(producer.values_of(self._slow)[x], region)
-                    self._regions[x] = region
-            self._steps[number] = step = loading
-        for x in step.values_of(self._slow):
-            self._first.setdefault(x, number)
+                    self._store(x, region)
+            self._steps[number], values = loading, self._values(loading)
+        for x, elements in values.items():
+            self._first.setdefault(x, (number, elements))
 
-    def _kernel(self, tensor: Mapped) -> FusedKernel:
-        step = self._steps[self._first[tensor]]
+    def _values(self, step: FusedKernel) -> dict[Mapped, ElementValues]:
+        body = step.kernel.body
+        assert isinstance(body, Lowering)  # loops over one point share another kind of body
+        return body.values_of(self._slow)
+
+    def _producer(self, tensor: Mapped) -> FusedKernel:
+        step = self._steps[self._first[tensor][0]]
         assert isinstance(step, FusedKernel)
         return step
 
+    def _store(self, tensor: Mapped, region: Stored) -> None:
+        """Let the first kernel that computes a tensor store it."""
+        producer, (number, elements) = self._producer(tensor), self._first[tensor]
+        stores = [ElementStore(value, region.buffer, region.at(at)) for at, value in elements.items()]
+        kernel = LoopKernel(producer.kernel.body, [*producer.kernel.targets, *stores], self._profile)
+        self._steps[number] = FusedKernel(kernel, producer.grid, producer.loops)
+        self._regions[tensor] = region
+
     def _loading(self, step: FusedKernel, known: dict[Mapped, Stored]) -> FusedKernel:
         """Return the kernel of a step if the known tensors are stored."""
-        kernel, lowering = step.kernel, self._lowering_of(step.loops[0].domain)
+        lowering = self._lowering_of(step.loops[0].domain)
         self._stored.update(known.items())
         try:
             targets = [target for loop in step.loops for target in loop.targets(lowering)]
         finally:
             for x in known:
                 del self._stored[x]
-        return FusedKernel(LoopKernel(lowering, targets, kernel.profile), step.grid, step.loops)
+        return FusedKernel(LoopKernel(lowering, targets, self._profile), step.grid, step.loops)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.loops.body import Buffer, Index, LoweredValue, RowProduct
+from optdb.codegen.loops.body import Buffer, RowProduct
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.repeated import MovingRow
-from optdb.codegen.loops.targets import ColumnSum, ElementStore, Target, buffer_of
+from optdb.codegen.loops.targets import ColumnSum, Target, buffer_of
 from optdb.codegen.operation import Operation
 from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
-from optdb.device.tensors import Mapped, Stored, Tensor
+from optdb.device.tensors import Stored, Tensor
 from optdb.runtime.context import Context
 
 #: Maximum number of buffers that a fused kernel uses: devices limit the size of kernel arguments.
@@ -93,16 +93,6 @@ class FusedKernel:
     @property
     def n_buffers(self) -> int:
         return len({*self.kernel.body.buffers_read, *self.writes})
-
-    def values_of(self, names: frozenset[str]) -> dict[Mapped, dict[tuple[Index, ...], LoweredValue]]:
-        """Return the values that named scalars compute for the kernel's points; none for a kernel of one point."""
-        return self.kernel.body.values_of(names) if isinstance(self.kernel.body, Lowering) else {}
-
-    def storing(self, values: Mapping[tuple[Index, ...], LoweredValue], region: Stored) -> FusedKernel:
-        """Return the kernel that also stores values, given by their indices."""
-        stores = [ElementStore(value, region.buffer, region.at(at)) for at, value in values.items()]
-        kernel = LoopKernel(self.kernel.body, [*self.kernel.targets, *stores], self.kernel.profile)
-        return replace(self, kernel=kernel)
 
 
 class ScheduledIteration(ScheduleNode):

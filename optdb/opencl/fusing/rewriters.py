@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
+from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram, Slot
 from optdb.host.api import scalars
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of, owner_of
@@ -47,6 +47,8 @@ class OpenCLFusion(GraphRewriter):
     """Fuses elementwise ops and reductions on the device into kernels."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
+        for parts in _parts_of_large_nodes(fgraph):
+            self.replace(fgraph, parts)
         self.replace(fgraph, list(_shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=_split_wide_nodes(fgraph))
         for group in groups:
@@ -61,6 +63,34 @@ class OpenCLFusion(GraphRewriter):
             self.replace(fgraph, fused(family))
         recompute(fgraph, self.replace)
         _share_kernels(fgraph)
+
+
+def _parts_of_large_nodes(fgraph: FunctionGraph) -> Iterator[list[tuple[Variable, Variable]]]:
+    """Yield replacements for the outputs of ops with too many steps, by a node for each step.
+
+    Fusion on the host makes ops of any size, but compile time grows faster than a kernel.
+    """
+    for node in fgraph.toposort():
+        program = node_program(node) if can_fuse(node) else None
+        if program is None or len(program.steps) <= MOST_STEPS or any(map(_is_constant, program.steps)):
+            continue
+        operands: list[Variable | Number] = list(node.inputs)
+        results = program.evaluate(operands, _applied, lambda number: number)
+        both = zip(node.outputs, results, strict=True)
+        pairs = [(old, new) for old, new in both if isinstance(new, Variable) and new.type == old.type]
+        if len(pairs) == len(node.outputs):
+            yield pairs
+
+
+def _is_constant(step: tuple[Scalar, tuple[Slot, ...]]) -> bool:
+    return all(isinstance(slot, Number) for slot in step[1])
+
+
+def _applied(scalar: Scalar, operands: Sequence[Variable | Number]) -> Variable:
+    inputs = list(dict.fromkeys(x for x in operands if not isinstance(x, Number)))
+    slots = tuple([x if isinstance(x, Number) else inputs.index(x) for x in operands])
+    program = FusedScalars(tuple([x.type.dtype for x in inputs]), ((scalar, slots),), (len(inputs),))
+    return OpenCLElemwise(program).make_node(*inputs).outputs[0]
 
 
 def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:

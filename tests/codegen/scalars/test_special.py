@@ -110,14 +110,15 @@ def test_digits_are_kept_where_scipy_loses_them():
     a = np.array([8142807.813692313, 5353602.003547961, 9132415.962878631])
     x = np.array([8128763.598928966, 5342720.747711325, 9115080.674324416])
     zero = np.array([1.4616321449683622, 1.4616321449683625, 1.46])
-    cases = [("GammaInc", [a, x]), ("Psi", [zero]), ("I0", [np.array([712.0, 800, 1.7e308])])]
-    lower, psi, i0 = device_results([(of_scalar(name, arrays), arrays) for name, arrays in cases])
+    cases = [("GammaInc", [a, x]), ("Psi", [zero]), ("I0", [np.array([712.0, 800, 20])])]
+    cases.append(("I0", [np.array([1.7e308, -1.7e308, 9e307])]))
+    lower, psi, i0, largest = device_results([(of_scalar(name, arrays), arrays) for name, arrays in cases])
     known = [4.2318123738695487e-7, 1.2641129883468208e-6, 4.7364122329237949e-9]
     np.testing.assert_allclose(lower, known, rtol=1e-11)
     away = [float(Fraction(value) - Fraction("1.46163214496836234126265954")) for value in zero[:2]]
     np.testing.assert_allclose(psi[:2], 0.9676722454476214 * np.array(away), rtol=1e-5)
-    large = scipy.special.i0e(712.0) * np.exp(709.0) * np.exp(3)
-    np.testing.assert_allclose(i0, [large, np.inf, np.inf])
+    np.testing.assert_allclose(i0, [scipy.special.i0e(712.0) * np.exp(709.0) * np.exp(3), np.inf, scipy.special.i0(20)])
+    np.testing.assert_array_equal(largest, np.inf)
 
 
 def test_only_incomplete_gamma_functions_ask_for_double_precision():

@@ -298,6 +298,19 @@ def test_a_second_pass_loads_what_slow_functions_computed_in_the_first(context, 
     assert sum("Erfc" in each for each in names) == 1
 
 
+def test_a_pass_that_unrolls_an_axis_loads_what_another_pass_computed(context):
+    schedule = Schedule(context)
+    stored = Stored(Buffer(400 * 5, F), (400, 5))
+    slow = applied("Erfc", F, stored)
+    total = transposed(folded("Add", slow, [0, 1], F), [None, None])
+    shifted = applied("Sub", F, slow, total)
+    schedule.store(folded("Mul", shifted, [1], F))
+    schedule.store(shifted)
+    looping = [step for step in schedule.steps() if step.loops]
+    assert {step.kernel.body.domain for step in looping} == {(400,), (400, 5)}
+    assert sum(any(scalar.name == "Erfc" for scalar, _ in step.kernel.program.steps) for step in looping) == 1
+
+
 def test_bodies_that_are_too_large_are_divided(context):
     x = RNG.normal(size=(40, 12, 12)) / 12
 

@@ -58,7 +58,7 @@ def _identity(op: Any) -> Hashable:
     """
     if type(op).__module__.startswith("theano.") and not isinstance(op, FromFunctionOp):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
-    hash(op)
+    hash(op)  # an op without a hash has no signature
     try:
         return _SameOp(op)
     except TypeError:  # ops with __slots__ may have no weak references

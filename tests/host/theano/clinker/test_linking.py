@@ -337,7 +337,6 @@ def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path,
 def test_a_fused_op_may_be_deeper_than_pythons_stack(tmp_path):
     """The second process finds the module by its content, since its key cannot be pickled."""
     code = """
-        import json
         import optdb
         import theano
         import theano.tensor as tt
