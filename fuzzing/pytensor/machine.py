@@ -22,6 +22,7 @@ from pytensor.tensor.random.type import random_generator_type
 import optdb.pytensor
 from fuzzing.interrupts import interrupt_at
 from fuzzing.pytensor.functions import LIMIT, MODES, SHAPES, VARIABLES, Failure, OnHost, Spec, compiled, mode_of, specs
+from optdb.codegen.loops import sizes
 from optdb.device.plans import PlanOptions
 
 __all__ = ["UpdatedVariables"]
@@ -66,10 +67,14 @@ class Side:
 class UpdatedVariables(RuleBasedStateMachine):
     """Functions that update shared variables, in all modes."""
 
-    @initialize(shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES))
-    def begin(self, shape: tuple[int, ...], spec: Spec, mode: str) -> None:
-        """Make the variables of both sides, and the first function."""
+    @initialize(
+        shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES), constants=st.sampled_from([16, 0])
+    )
+    def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int) -> None:
+        """Make the variables of both sides, and the first function; kernels contain lengths up to a limit."""
         self.scopes = contextlib.ExitStack()
+        self.scopes.callback(setattr, sizes, "LARGEST_CONSTANT", sizes.LARGEST_CONSTANT)
+        sizes.LARGEST_CONSTANT = constants
         # A shell makes background programs ignore interrupts.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.shape = shape

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optdb.codegen.loops.kernel import LEAST_POINTS
+from optdb.codegen.loops.grids import LEAST_POINTS
 from optdb.device.expressions import applied, broadcast, folded, joined, reshaped, rows_of, transposed
 from optdb.device.tensors import (
     Computed,

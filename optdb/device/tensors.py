@@ -49,10 +49,11 @@ class ArgumentTensor(Tensor):
 
 
 class Constant(Tensor):
-    """An array that never changes."""
+    """An array that never changes; with `of_lengths`, calls with other input shapes may have another value."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, of_lengths: bool = False) -> None:
         self.value = np.asarray(value)
+        self.of_lengths = of_lengths
         super().__init__(self.value.shape, self.value.dtype.name)
 
 

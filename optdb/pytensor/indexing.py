@@ -80,12 +80,12 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
         raise IndexError("an index is out of bounds for an axis of length 0")
     wide = cast(index, "int64")
     if index.size:
-        limits = [Constant(np.full((1,) * index.ndim, limit, "int64")) for limit in (-length, length)]
+        limits = [Constant(np.full((1,) * index.ndim, limit), of_lengths=True) for limit in (-length, length)]
         above, below = applied("GE", "bool", wide, limits[0]), applied("LT", "bool", wide, limits[1])
         within = applied("AND", "bool", above, below)
         message = f"an index is out of bounds for an axis of length {length}"
         trace.tracer.check(within, lambda: IndexError(message))
-    zero, many = (Constant(np.full((1,) * index.ndim, number, "int64")) for number in (0, length))
+    zero, many = (Constant(np.full((1,) * index.ndim, number), of_lengths=True) for number in (0, length))
     return applied("Switch", "int64", applied("LT", "bool", wide, zero), applied("Add", "int64", wide, many), wide)
 
 

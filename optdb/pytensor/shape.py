@@ -35,13 +35,13 @@ from optdb.pytensor.tracing import GraphTrace
 @described.register(Shape)
 def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
-    return [Constant(np.asarray(x.shape, "int64"))]
+    return [Constant(np.asarray(x.shape, "int64"), of_lengths=True)]
 
 
 @described.register(Shape_i)
 def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
-    return [Constant(np.asarray(x.shape[op.i], "int64"))]
+    return [Constant(np.asarray(x.shape[op.i], "int64"), of_lengths=True)]
 
 
 @described.register(SpecifyShape)

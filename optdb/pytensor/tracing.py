@@ -196,8 +196,9 @@ class GraphTrace:
         if len(constants) < len(inputs) or not inputs or not folds(node):
             return None
         results = computed_by_host(node, [x.value.copy() for x in constants])
+        of_lengths = any(x.of_lengths for x in constants)
         return [
-            tensors.Constant(np.asarray(result, var.type.dtype))
+            tensors.Constant(np.asarray(result, var.type.dtype), of_lengths)
             for var, result in zip(node.outputs, results, strict=True)
         ]
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from optdb.codegen.loops.sizes import stays_constant
 from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 
 
@@ -104,8 +105,15 @@ class LoopIndex:
     index: Index
 
 
+@dataclass(frozen=True)
+class LengthValue:
+    """A number that is computed from lengths; kernels take it as an argument."""
+
+    number: Number
+
+
 #: An input of a body.
-Source = Load | RowProduct | LoopIndex
+Source = Load | RowProduct | LoopIndex | LengthValue
 
 
 def _buffers_of(source: Source) -> set[Buffer]:
@@ -205,6 +213,13 @@ class LoopBody:
             self.dtypes.append(dtype)
         return self._slots[source]
 
+    def length_value(self, number: Number) -> Operand:
+        """Return a number that is computed from lengths; small integers become constants of the program."""
+        value = complex(number.value)
+        if value.imag == 0 and value.real.is_integer() and stays_constant(int(value.real)):
+            return number
+        return self.source(LengthValue(number), number.dtype)
+
     def build(self, results: Iterable[Operand]) -> ScalarProgram:
         """Return the body's program with the given results."""
         count = len(self.sources)
@@ -231,11 +246,12 @@ class LoopBody:
         if affine.terms:
             total: Operand = self.source(LoopIndex(affine), "int64")
         else:
-            total = Number.of(affine.const, "int64")
+            total = self.length_value(Number.of(affine.const, "int64"))
         for variable, factor in computed:
             scaled: Operand = variable
             if factor != 1:
-                scaled = self.apply(Scalar("Mul", "int64"), [variable, Number.of(factor, "int64")])
+                by = self.length_value(Number.of(factor, "int64"))
+                scaled = self.apply(Scalar("Mul", "int64"), [variable, by])
             is_zero = isinstance(total, Number) and total.value == 0
             total = scaled if is_zero else self.apply(Scalar("Add", "int64"), [total, scaled])
         return total

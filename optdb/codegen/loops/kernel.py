@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from optdb.codegen.elementwise import WIDTH, Operand
-from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.loops.body import Buffer, Index, Load, LoopBody, LoopIndex, RowProduct
+from optdb.codegen.kernels import Kernel, Packed, ctype
+from optdb.codegen.loops.body import Buffer, Index, LengthValue, Load, LoopBody, LoopIndex, RowProduct
+from optdb.codegen.loops.grids import GROUP, LoopGrid
+from optdb.codegen.loops.sizes import NARROW, SizeArguments, packed, packed_number, packed_params
 from optdb.codegen.loops.targets import (
     ColumnSum,
     ElementStore,
@@ -31,11 +33,6 @@ from optdb.codegen.scalars.types import c_type, is_complex
 from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, joined, write_w
 from optdb.runtime.device_profiles import DeviceProfile
 
-#: Work-group size on devices that run the items of a group in parallel.
-GROUP = 256
-#: Number of work items per CPU compute unit, and minimum number of points per item.
-ITEMS_PER_UNIT = 1
-LEAST_POINTS = 2048
 _CODE = functions("loops/loops.cl")
 
 
@@ -67,6 +64,7 @@ class LoopKernel:
     targets: Sequence[Target]
     profile: DeviceProfile
     buffers: list[Buffer] = field(default_factory=list)
+    sizes: SizeArguments = field(init=False)
 
     def __post_init__(self) -> None:
         body = self.body
@@ -78,6 +76,7 @@ class LoopKernel:
         self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
+        self.sizes = SizeArguments(self.points < NARROW and all(self._extent(index) < NARROW for index in affine))
         complex_numbers = any(map(is_complex, computed_dtypes(self.program)))
         self.is_serial = self.profile.runs_items_serially
         self.group = min(GROUP, self.profile.max_local_size)
@@ -113,20 +112,33 @@ class LoopKernel:
         return {load.buffer for load in loads} - anywhere
 
     def kernel(self) -> Kernel:
-        """Return the kernel. Its parameters are the number of points, the chunk, the number of parts, and buffers."""
+        """Return the kernel. Its parameters are the packed `numbers` and the buffers."""
         source, flags = self.source()
         (kernel,) = Kernel.all_of(source, flags)
         return kernel
 
+    def numbers(self, grid: LoopGrid) -> list[int]:
+        """Return the numbers that the code takes: the points, the chunk, the number of parts, and `sizes`."""
+        return [max(self.points, 1), grid.chunk, grid.parts, *self.sizes.values]
+
+    def arguments(self, grid: LoopGrid) -> list[Packed]:
+        """Return the kernel's arguments that precede the buffers."""
+        return packed(self.numbers(grid))
+
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags; with `is_function`, the code is a CPU function for the first item."""
+        """Return the code and its compiler flags; with `is_function`, the code is a CPU function for the first item.
+
+        The function takes the numbers one by one.
+        """
         self.buffers.clear()
+        self.sizes.values.clear()
         helpers = Helpers("loop")
         names = [f"i{number}" for number in range(len(self.body.sources))]
         outputs = [f"r{number}" for number in range(len(self.program.results))]
         uniform = [name for name, source in zip(names, self.body.sources) if self._is_uniform(source)]
         wrong_functions = self.profile.quirks.wrong_vector_functions
-        code = scalar_code(self.program, names, outputs, uniform, self.width, helpers, wrong_functions)
+        program = self._with_size_arguments(self.program)
+        code = scalar_code(program, names, outputs, uniform, self.width, helpers, wrong_functions)
         once = [*self._uniform_loads(names), code.once]
         declared = [f"{self._type(dtype)} {name};" for name, dtype in zip(outputs, self.program.out_dtypes)]
         computed = [*self._loads(names), *declared, code.statements]
@@ -134,36 +146,67 @@ class LoopKernel:
             f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self.name_of(buffer)}_at;"
             for number, buffer in enumerate(self.body.tables)
         ]
-        folded = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
         target_code = TargetCode(self)
         functions_used = dict.fromkeys([*self._functions(names), *target_code.functions])
-        last = len(self.domain) - 1
-        kind = "GLOBAL_MEM" if is_function else "ARRAY"
-        arrays = [f"{kind} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers]
-        if self.is_serial:
-            template, item = functions("elementwise.cl")["chunked"], "0" if is_function else "get_global_id(0)"
-            count = f"(int)min((ga_size){self.width}, stop - i)"
-            row = "n" if last <= 0 else f"{self.domain[-1]}UL"
-            words = {
-                "chunked": "loop",
-                "WIDTH": self.width,
-                "STOP": f"min(end, i + ({row} - column))",
-                "NEXT": joined(self._advances(names)),
-            }
-        else:
-            template, item, count = _CODE["loop"], "GID_0", "1"
-            words = {"SHARED": joined(f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in folded)}
-        words |= {
-            "PARAMS": ", ".join(["ga_size n", "ga_size chunk", "ga_size items", *arrays]),
-            "ONCE": joined([f"const ga_size item = {item};", *aliases, *once, *target_code.begin]),
+        words = {
+            **(self._chunk_words(names, is_function) if self.is_serial else self._item_words()),
             "OFFSETS": joined(self._offsets(names)),
-            "POINTS": joined([f"const int count = {count};", *computed, *target_code.body]),
             "FINISH": joined(target_code.finish),
         }
-        if is_function:
-            words |= {"OUTLINED_KERNEL": "static", "get_global_id": "(ga_size)"}
+        item = "GID_0" if not self.is_serial else "0" if is_function else "get_global_id(0)"
+        count = f"(int)min((ga_size){self.width}, stop - i)" if self.is_serial else "1"
+        params, given = self._params(is_function)
+        words |= {
+            "PARAMS": ", ".join(params),
+            "ONCE": joined([*given, f"const ga_size item = {item};", *aliases, *once, *target_code.begin]),
+            "POINTS": joined([f"const int count = {count};", *computed, *target_code.body]),
+        }
+        template = functions("elementwise.cl")["chunked"] if self.is_serial else _CODE["loop"]
         source = "".join([ROUND_EACH_STEP, helpers.source, *functions_used, filled(template, **words)])
         return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
+
+    def _item_words(self) -> dict[str, str]:
+        """Return the placeholders of a kernel whose items process points with a grid stride."""
+        folded = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
+        shared = joined(f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in folded)
+        return {"SHARED": shared, "n": f"(ga_size){packed_number(0)}"}
+
+    def _chunk_words(self, names: Sequence[str], is_function: bool) -> dict[str, str]:
+        """Return the placeholders of a kernel whose items process chunks of points, row by row."""
+        points = "n" if is_function else f"(ga_size){packed_number(0)}"
+        row = f"(ga_size){self.sizes.text(self.domain[-1])}" if len(self.domain) > 1 else points
+        words = {
+            "chunked": "loop",
+            "WIDTH": str(self.width),
+            "STOP": f"min(end, i + ({row} - column))",
+            "NEXT": joined(self._advances(names)),
+        }
+        if is_function:
+            return words | {"OUTLINED_KERNEL": "static", "get_global_id": "(ga_size)"}
+        return words | {"n": points, "chunk": f"(ga_size){packed_number(1)}"}
+
+    def _params(self, is_function: bool) -> tuple[list[str], list[str]]:
+        """Return the parameters, and the statements that unpack numbers; all other code must be written before."""
+        kind, sizes = "GLOBAL_MEM" if is_function else "ARRAY", self.sizes.names
+        arrays = [f"{kind} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers]
+        if is_function:
+            numbers = ["ga_size n", "ga_size chunk", "ga_size items", *(f"ga_ssize {name}" for name in sizes)]
+            return [*numbers, *arrays], []
+        given = [f"const ga_size items = (ga_size){packed_number(2)};"]
+        given += [f"const ga_ssize {name} = {packed_number(3 + n)};" for n, name in enumerate(sizes)]
+        return [*packed_params(3 + len(sizes)), *arrays], given
+
+    def _with_size_arguments(self, program: ScalarProgram) -> ScalarProgram:
+        """Return a program whose reads at computed indices have the code of their offsets."""
+
+        def rewritten(scalar: Scalar) -> Scalar:
+            if scalar.name != "Element":
+                return scalar
+            offset = self.sizes.text(int(scalar["offset"]))
+            return Scalar(scalar.name, scalar.dtype, (("array", scalar["array"]), ("offset", offset)))
+
+        steps = tuple((rewritten(scalar), operands) for scalar, operands in program.steps)
+        return ScalarProgram(program.dtypes, steps, program.results)
 
     def name_of(self, buffer: Buffer) -> str:
         """Return a buffer's name in the code; a new buffer becomes a parameter."""
@@ -174,7 +217,12 @@ class LoopKernel:
     def _is_uniform(self, source: object) -> bool:
         if isinstance(source, RowProduct):
             return False
-        return self.is_scalar or (isinstance(source, Load) and source.index.is_const)
+        return self.is_scalar or isinstance(source, LengthValue) or (isinstance(source, Load) and source.index.is_const)
+
+    def _extent(self, index: Index) -> int:
+        """Return a limit that no value of an index reaches in absolute value."""
+        steps = ((self.body.domain[axis], by) for axis, by in index.terms if isinstance(axis, int))
+        return abs(index.const) + sum(length * abs(by) for length, by in steps) + 1
 
     def factors(self, index: Index) -> list[int]:
         """Return the factors of an index for the collapsed loops."""
@@ -191,10 +239,12 @@ class LoopKernel:
         for name, source in zip(names, self.body.sources):
             if isinstance(source, Load) and self._is_uniform(source):
                 operand = Operand.of(name, source.buffer.dtype)
-                at = f"{self.name_of(source.buffer)}_at[{source.index.const}]"
+                at = f"{self.name_of(source.buffer)}_at[{self.sizes.text(source.index.const)}]"
                 lines.append(f"const {operand.computed} {name} = {operand.load}({at});")
             elif isinstance(source, LoopIndex) and self._is_uniform(source):
-                lines.append(f"const long {name} = {source.index.const};")
+                lines.append(f"const long {name} = {self.sizes.text(source.index.const)};")
+            elif isinstance(source, LengthValue):
+                lines.append(f"const {c_type(source.number.dtype)} {name} = {self.sizes.value(source.number)};")
         return lines
 
     def _strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
@@ -214,26 +264,30 @@ class LoopKernel:
         last = len(self.domain) - 1
         if last < 0:
             return ["const ga_size column = 0;"]
-        lines = [f"const ga_size column = {f'i % {self.domain[-1]}UL' if last else 'i'};"]
+        sizes, domain = self.sizes, self.domain
+        count, index = ("uint", "int") if sizes.is_narrow else ("ga_size", "ga_ssize")
+        lines = [f"const {index} x{last} = ({index})i;"]
         if last:
-            lines.append(f"ga_size row = i / {self.domain[-1]}UL;")
-            for axis in reversed(range(last)):
-                lines.append(f"const ga_ssize x{axis} = (ga_ssize)(row{f' % {self.domain[axis]}UL' if axis else ''});")
-                if axis:
-                    lines.append(f"row /= {self.domain[axis]}UL;")
-        for name, index in self._strided_indices(names):
-            *outer, inner = self.factors(index)
-            terms = [f"{index.const}L", *[f"{by}L * x{axis}" for axis, by in enumerate(outer) if by]]
-            if inner:
-                terms.append(f"{inner}L * (ga_ssize)column")
-            lines.append(f"ga_ssize {name}_p = {' + '.join(terms)};")
+            lines = [f"{count} row = {sizes.quotient('i', domain[-1])};"]
+            lines.append(f"const {index} x{last} = ({index})i - ({index})row * {sizes.index(domain[-1])};")
+            for axis in reversed(range(1, last)):
+                lines.append(f"const {count} row{axis} = {sizes.quotient('row', domain[axis])};")
+                lines.append(f"const {index} x{axis} = ({index})(row - row{axis} * {sizes.index(domain[axis])});")
+                lines.append(f"row = row{axis};")
+            lines.append(f"const {index} x0 = ({index})row;")
+        lines.append(f"const ga_size column = (ga_size)x{last};")
+        for name, offset in self._strided_indices(names):
+            terms = [f"{sizes.index(by)} * x{axis}" for axis, by in enumerate(self.factors(offset)) if by]
+            if offset.const or not terms:
+                terms.insert(0, sizes.index(offset.const))
+            lines.append(f"{index} {name}_p = {' + '.join(terms)};")
         return lines
 
     def _advances(self, names: Sequence[str]) -> list[str]:
         if not self.domain:
             return []
         return [
-            f"{name}_p += {self.width * self.factors(index)[-1]};"
+            f"{name}_p += {self.width} * {self.sizes.index(self.factors(index)[-1])};"
             for name, index in self._strided_indices(names)
             if self.factors(index)[-1]
         ]
@@ -241,15 +295,15 @@ class LoopKernel:
     def _loads(self, names: Sequence[str]) -> list[str]:
         lines = []
         for name, source in zip(names, self.body.sources):
-            if self._is_uniform(source):
+            if self._is_uniform(source) or isinstance(source, LengthValue):
                 continue
             if isinstance(source, RowProduct):
                 lines += self._row_product(name, source)
                 continue
-            step = self.factors(source.index)[-1]
+            step = self.sizes.text(self.factors(source.index)[-1])
             if isinstance(source, LoopIndex):
-                lanes = ", ".join(str(step * lane) for lane in range(WIDTH))
-                value = f"(long{WIDTH})({name}_p) + (long{WIDTH})({lanes})" if self.width > 1 else f"{name}_p"
+                lanes = f"(long{WIDTH})({', '.join(map(str, range(WIDTH)))})"
+                value = f"(long{WIDTH})({name}_p) + {step} * {lanes}" if self.width > 1 else f"{name}_p"
                 lines.append(f"const {self._type('int64')} {name} = {value};")
                 continue
             operand, array = Operand.of(name, source.buffer.dtype), self.name_of(source.buffer)
@@ -264,22 +318,26 @@ class LoopKernel:
         return c_type(dtype) + (str(self.width) if self.width > 1 else "")
 
     def _row_product(self, name: str, source: RowProduct) -> list[str]:
-        kind = c_type(source.matrix.dtype)
-        row = f"{self.name_of(source.matrix)}_at + {source.offset}L + {source.row_stride}L * (ga_ssize)(i + l)"
-        vector = f"{self.name_of(source.vector)}_at + {source.vector_offset}L"
+        kind, text = c_type(source.matrix.dtype), self.sizes.text
+        step = self.sizes.of_row(source.row_stride)
+        row = f"{self.name_of(source.matrix)}_at + {text(source.offset)} + {step} * (ga_ssize)(i + l)"
+        vector = f"{self.name_of(source.vector)}_at + {text(source.vector_offset)}"
+        length = self.sizes.of_row(source.length)
         if self.width == 1:
-            call = f"row_product_{kind}({row.replace('(i + l)', 'i')}, {vector}, {source.length}UL)"
+            call = f"row_product_{kind}({row.replace('(i + l)', 'i')}, {vector}, {length})"
             return [f"const {kind} {name} = {call};"]
         return [
             f"{self._type(source.matrix.dtype)} {name};",
             f"{{ union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} rows; rows.v = ({kind}{WIDTH})(0);",
             "for (int l = 0; l < count; ++l)",
-            f"rows.s[l] = row_product_{kind}({row}, {vector}, {source.length}UL);",
+            f"rows.s[l] = row_product_{kind}({row}, {vector}, {length});",
             f"{name} = rows.v; }}",
         ]
 
     def _functions(self, names: Sequence[str]) -> list[str]:
         found = []
+        if len(self.domain) > 1:
+            found.append(_CODE["quotient"])
         for name, source in zip(names, self.body.sources):
             if isinstance(source, Load) and self.width > 1 and not self._is_uniform(source):
                 found.append(Operand.of(name, source.buffer.dtype).lane_reader("loop"))
@@ -345,37 +403,42 @@ class TargetCode:
     def _store(self, number: int, target: ElementStore, result: str) -> str:
         operand, at = Operand.of(result, target.buffer.dtype), self._at(target.buffer)
         if self._kernel.is_scalar:
-            return f"{at}[{target.index.const}] = {operand.store}({result});"
-        step = self._kernel.factors(target.index)[-1]
+            return f"{at}[{self._text(target.index.const)}] = {operand.store}({result});"
+        step = self._text(self._kernel.factors(target.index)[-1])
         if self._kernel.width > 1:
             return f"{operand.writer('loop')}({result}, {at} + s{number}_p, {step}, count);"
         return f"{at}[s{number}_p] = {operand.store}({result});"
 
     def _add_rows(self, target: ColumnSum, result: str) -> None:
-        self._find_part(target.parts, f"item * {target.length}UL", target.length)
-        row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
+        length, step = map(self._kernel.sizes.of_row, (target.length, target.row_stride))
+        self._find_part(target.parts, f"item * (ga_size){length}", length)
+        row = f"{self._at(target.matrix)} + {self._text(target.offset)} + {step} * (ga_ssize)i"
         kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
         factor = result if self._kernel.width > 1 else f"({kind}{WIDTH})({result})"
-        self.body.append(f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);")
+        self.body.append(f"add_rows_{kind}({sums}, {row}, {step}, {factor}, count, {length});")
 
     def _scatter(self, target: Scatter, result: str, index: str) -> None:
-        element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
+        element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {self._text(target.offset)}]"
+        size = f"(ga_size){self._text(target.size)}"
         if target.part_count:
-            self._find_part(target.parts, f"(GID_0 % {target.part_count}UL) * {target.size}UL")
+            self._find_part(target.parts, f"(GID_0 % (ga_size){self._text(target.part_count)}) * {size}")
             statement = f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});"
         else:
-            self._find_part(target.parts, f"item * {target.size}UL", target.size)
+            self._find_part(target.parts, f"item * {size}", size)
             statement = f"{element} += {{0}};"
         self._added.append((statement, result, index))
 
-    def _find_part(self, parts: Buffer, offset: str, zeros: int = 0) -> None:
+    def _text(self, number: int) -> str:
+        return self._kernel.sizes.text(number)
+
+    def _find_part(self, parts: Buffer, offset: str, zeros: str = "") -> None:
         if parts in self._found:
             return
         self._found.add(parts)
         name = self._kernel.name_of(parts)
         self.begin.append(f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + {offset};")
         if zeros:
-            self.begin.append(f"for (ga_size c = 0; c < {zeros}UL; ++c) {name}_mine[c] = 0;")
+            self.begin.append(f"for (ga_size c = 0; c < {zeros}; ++c) {name}_mine[c] = 0;")
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
         """Return the statements for each lane in use, with the result and the index substituted in each template."""
@@ -425,31 +488,3 @@ class TargetCode:
         else:
             group = {"GROUP": self._kernel.group, "shared": f"shared_{kind}", "PART": part, "STORE": write}
             self.finish.append(inlined("fold_items", **group))
-
-
-@dataclass(frozen=True)
-class LoopGrid:
-    """The distribution of a domain's points over work items."""
-
-    #: The number of parts: one per work item on a CPU, or one per work group on other devices.
-    parts: int
-    chunk: int
-    items: int
-    group: int
-
-
-def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
-    """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order."""
-    points = max(points, 1)
-    if is_sequential:
-        return LoopGrid(1, points, 1, 1)
-    if profile.runs_items_serially:
-        chunk = max(-(-points // (profile.compute_units * ITEMS_PER_UNIT)), LEAST_POINTS)
-        chunk = -(-chunk // WIDTH) * WIDTH
-        parts = -(-points // chunk)
-        return LoopGrid(parts, chunk, parts, 1)
-    group = min(GROUP, profile.max_local_size)
-    groups = -(-points // group)
-    if accumulates:
-        groups = min(-(-points // (group * 4)), profile.compute_units * 8)
-    return LoopGrid(groups, 1, groups * group, group)

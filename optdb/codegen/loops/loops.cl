@@ -27,6 +27,12 @@ void fold_items()
     local_barrier();
 }
 
+/* An index divided by a length, which `by` describes: see SizeArguments.quotient. */
+static inline uint quotient(uint x, ga_ssize by)
+{
+    return (uint)(((ulong)x * (uint)by) >> (by >> 32));
+}
+
 /* The dot product of a vector and a matrix row, given by its first element. */
 static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector, ga_size length)
 {

@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optdb.codegen.kernels import SSIZES, Kernel, Packed, ctype
+import numpy as np
+
+from optdb.codegen.kernels import Kernel, Packed, ctype
 from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.loops.body import Buffer
-from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.grids import LoopGrid
+from optdb.codegen.loops.kernel import LoopKernel
+from optdb.codegen.loops.sizes import packed, packed_number, packed_params, stays_constant
 from optdb.codegen.source import joined
-
-#: The number of integers in one kernel argument.
-_PACKED = 16
 
 
 class NotRepeatable(Exception):
@@ -69,7 +70,8 @@ class RepeatedLoops:
         self.flags: dict[str, None] = {}
         #: The number of steps, and the numbers of all parts.
         self._numbers = [steps]
-        codes: list[str] = []
+        #: The names of the functions, by their code.
+        codes: dict[str, str] = {}
         calls: list[str] = []
         for number, part in enumerate(parts):
             if isinstance(part, RepeatedLoops):
@@ -79,19 +81,27 @@ class RepeatedLoops:
                 loop, grid = part
                 code, flags = loop.source(is_function=True)
                 params = [_Param(buffer, buffer) for buffer in loop.buffers]
-                numbers, name = [max(loop.points, 1), grid.chunk, grid.parts], "loop"
-            codes.append(_renamed(code, f"_{number}"))
+                numbers, name = loop.numbers(grid), "loop"
+            name = codes.setdefault(code, f"{name}_{number}")
             self.flags |= dict.fromkeys(flags)
             first = len(self._numbers)
             self._numbers += numbers
             arguments = [f"n{n}" for n in range(first, len(self._numbers))]
             arguments += map(self._argument, params)
-            calls.append(f"{name}_{number}({', '.join(arguments)});")
-        self._functions, self._calls = joined(codes), calls
+            calls.append(f"{name}({', '.join(arguments)});")
+        self._functions = joined(_renamed(code, f"_{name.rpartition('_')[2]}") for code, name in codes.items())
+        self._calls = calls
+        rings = [(n, self._rows[buffer]) for n, buffer in enumerate(self._params) if self._wraps(buffer)]
+        #: The statements before and after each step that find the next row of each array whose rows are used in turns.
+        self._first_rows = [f"ga_size row{n} = (ga_size){self._text(row.start % row.length)};" for n, row in rings]
+        self._next_rows = [f"if (++row{n} == (ga_size){self._text(row.length)}) row{n} = 0;" for n, row in rings]
         self._arena = arena
-        offsets = ((n, (arena or {}).get(buffer)) for n, buffer in enumerate(self.buffers))
         #: Maps the positions of the parameters in the arena to their offsets in bytes.
-        self._placed = {n: offset for n, offset in offsets if offset is not None}
+        self._placed: dict[int, int] = {}
+        for n, param in enumerate(self._params.values()):
+            offset = (arena or {}).get(param.outer)
+            if offset is not None:
+                self._placed[n] = offset + param.offset * np.dtype(param.outer.dtype).itemsize
 
     def __str__(self) -> str:
         parts = "; ".join(str(part[0]) if isinstance(part, tuple) else str(part) for part in self._parts)
@@ -110,8 +120,7 @@ class RepeatedLoops:
     @property
     def numbers(self) -> list[Packed]:
         """The kernel's first arguments."""
-        numbers = [*self._numbers, *self._placed.values()]
-        return [SSIZES.pack(numbers[i : i + _PACKED]) for i in range(0, len(numbers), _PACKED)]
+        return packed([*self._numbers, *self._placed.values()])
 
     @property
     def arrays(self) -> list[tuple[Buffer, int]]:
@@ -121,8 +130,8 @@ class RepeatedLoops:
     def kernel(self) -> Kernel:
         """Return the kernel, which is launched with one item."""
         count = len(self._numbers)
-        params = [f"long16 sizes{n}" for n in range(len(self.numbers))]
-        begin = [f"const ga_size n{n} = (ga_size){_number(n)};" for n in range(count)]
+        params = packed_params(count + len(self._placed))
+        begin = [f"const ga_size n{n} = (ga_size){packed_number(n)};" for n in range(count)]
         if self.uses_arena:
             params.append("GLOBAL_MEM ga_ubyte *arena")
         for n, param in enumerate(self._params.values()):
@@ -131,7 +140,7 @@ class RepeatedLoops:
                 begins_at_0 = self._arena is not None and param.outer not in self._arena and not param.offset
                 params.append(f"{'GLOBAL_MEM' if begins_at_0 else 'ARRAY'} {kind} *a{n}_at")
                 continue
-            first = f"(GLOBAL_MEM {kind} *)(arena + {_number(count)}) + {param.offset}L"
+            first = f"(GLOBAL_MEM {kind} *)(arena + {packed_number(count)})"
             begin.append(f"GLOBAL_MEM {kind} *a{n}_at = {first};")
             count += 1
         (kernel,) = Kernel.all_of(self._code("OUTLINED_KERNEL", params, begin), tuple(self.flags))
@@ -145,17 +154,16 @@ class RepeatedLoops:
         return self._code("static", params)
 
     def _code(self, kind: str, params: Sequence[str], begin: Sequence[str] = ()) -> str:
-        rings = [(number, self._rows[buffer]) for number, buffer in enumerate(self._params) if self._wraps(buffer)]
         return joined(
             [
                 self._functions,
                 f"{kind} void repeated({', '.join(params)})",
                 "{",
                 *begin,
-                *[f"ga_size row{number} = {row.start % row.length}UL;" for number, row in rings],
+                *self._first_rows,
                 "for (ga_size t = 0; t < n0; ++t) {",
                 *self._calls,
-                *[f"if (++row{number} == {row.length}UL) row{number} = 0;" for number, row in rings],
+                *self._next_rows,
                 "}",
                 "}\n",
             ]
@@ -174,15 +182,18 @@ class RepeatedLoops:
         number = list(self._params).index(buffer)
         terms = [f"a{number}_at"]
         if row is not None and row.stride:
-            terms.append(f"(ga_ssize){f'row{number}' if self._wraps(buffer) else 't'} * {row.stride}L")
+            terms.append(f"(ga_ssize){f'row{number}' if self._wraps(buffer) else 't'} * {self._text(row.stride)}")
         if param.offset:
-            terms.append(f"{param.offset}L")
+            terms.append(self._text(param.offset))
         return " + ".join(terms)
 
-
-def _number(n: int) -> str:
-    """Return the expression for the nth number among a kernel's arguments."""
-    return f"sizes{n // _PACKED}.s{n % _PACKED:X}"
+    def _text(self, number: int) -> str:
+        """Return the code for a number: a constant if the number is small, or else one of the kernel's numbers."""
+        if stays_constant(number):
+            return f"{number}L"
+        if number not in self._numbers[1:]:
+            self._numbers.append(number)
+        return f"(ga_ssize)n{self._numbers.index(number, 1)}"
 
 
 def _renamed(code: str, ending: str) -> str:

@@ -70,7 +70,7 @@ class ScalarEmitter:
 
     def _element(self, index: str) -> str:
         load = "ga_half2float" if self.out == "float16" else ""
-        return f"{load}({self.scalar['array']}_at[{index} + {self.scalar['offset']}L])"
+        return f"{load}({self.scalar['array']}_at[{index} + {self.scalar['offset']}])"
 
     def joined(self, operator: str, *args: str) -> str:
         """Return expressions of the output's dtype joined by an operator; integers wrap on overflow."""

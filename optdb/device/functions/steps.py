@@ -12,7 +12,8 @@ import numpy as np
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
-from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.grids import LoopGrid
+from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.functions.shared_values import PairedBuffer
@@ -100,6 +101,7 @@ class CompiledFusedKernel(CompiledStep):
         self.buffers = step.kernel.buffers
         self.written = step.writes
         (self._kernel,) = kernels.values()
+        self._numbers = step.kernel.arguments(step.grid)
 
     def __str__(self) -> str:
         return str(self.step.kernel)
@@ -110,7 +112,7 @@ class CompiledFusedKernel(CompiledStep):
     def run(self, memory: FunctionMemory) -> None:
         grid, kernel = self.step.grid, self.step.kernel
         arrays = [memory.whole(buffer) for buffer in kernel.buffers]
-        self._kernel.call(grid.items, grid.group, max(kernel.points, 1), grid.chunk, grid.parts, *arrays)
+        self._kernel.call(grid.items, grid.group, *self._numbers, *arrays)
 
 
 class CompiledOperation(CompiledStep):

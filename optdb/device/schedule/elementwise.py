@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer, Index, LoweredValue, TooLarge
-from optdb.codegen.loops.kernel import grid_of
+from optdb.codegen.loops.grids import grid_of
 from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target, results_of
 from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast

@@ -151,7 +151,8 @@ class Lowering(LoopBody):
                 return self._load(tensor, coordinates)
             case Constant() if tensor.size == 1 or all(index.is_const for index in coordinates):
                 at = (0,) * tensor.ndim if tensor.size == 1 else tuple(index.const for index in coordinates)
-                return Number.of(tensor.value[at], tensor.dtype)
+                number = Number.of(tensor.value[at], tensor.dtype)
+                return self.length_value(number) if tensor.of_lengths else number
             case Mapped() if not self._is_repeated(tensor, coordinates):
                 return self._mapped(tensor, coordinates)
             case ViewTensor():
@@ -256,7 +257,7 @@ class Lowering(LoopBody):
             number = int(value.value)
             return Index(number if is_within else min(max(number, 0), length - 1))
         if not is_within:
-            limits = Number.of(0, "int64"), Number.of(length - 1, "int64")
+            limits = Number.of(0, "int64"), self.length_value(Number.of(length - 1, "int64"))
             value = self.apply(Scalar("Clip", "int64"), [value, *limits])
         assert not isinstance(value, Number)
         return Index.of(value)

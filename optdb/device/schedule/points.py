@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from optdb.codegen.loops.body import Buffer, Index, Load, LoopBody, LoweredValue, Operand
-from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.grids import LoopGrid
+from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.targets import ElementStore, Target, buffer_of, moved, results_of
 from optdb.codegen.scalars.costs import CHEAP
 from optdb.codegen.scalars.program import Number

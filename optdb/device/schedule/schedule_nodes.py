@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.loops.body import Buffer, RowProduct
-from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.grids import LoopGrid
+from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import ColumnSum, Target, buffer_of
 from optdb.codegen.operation import Operation

@@ -14,8 +14,8 @@ import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.gemm.operations import Product
-from optdb.codegen.loops.body import Buffer, Index, Load, TooLarge
-from optdb.codegen.loops.kernel import grid_of
+from optdb.codegen.loops.body import Buffer, Index, LengthValue, Load, TooLarge
+from optdb.codegen.loops.grids import grid_of
 from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import WIDE_ATOMICS, ColumnSum, Fold, Scatter, Target
 from optdb.codegen.operation import ArraySpec, Operation
@@ -242,19 +242,23 @@ class Schedule(ElementwiseSchedule):
                     self._need(missing)
         except TooLarge:
             lowering = self.lowering(x.shape)
-        loads = [source for source in lowering.sources if isinstance(source, Load)]
-        is_plain = loads and not lowering.tables and len(loads) == len(lowering.sources)
-        if not is_plain or len(loads) > 8:
+        sources = [source for source in lowering.sources if isinstance(source, Load | LengthValue)]
+        is_plain = any(isinstance(source, Load) for source in sources) and not lowering.tables
+        if not is_plain or len(sources) < len(lowering.sources) or len(sources) > 8:
             return self._without_prologue(x)
-        inputs = []
-        for source in loads:
-            factors = [source.index.factor(axis) for axis in range(x.ndim)]
-            shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
-            inputs.append(Stored(source.buffer, shape, source.index.const, factors))
+        inputs = [self._prologue_input(source, x) for source in sources]
         specs = [ArraySpec(stored.dtype, tuple(length == 1 for length in stored.shape)) for stored in inputs]
         if any(length != 1 and all(spec.broadcastable[axis] for spec in specs) for axis, length in enumerate(x.shape)):
             return self._without_prologue(x)
         return specs, inputs, lowering.build([result])
+
+    def _prologue_input(self, source: Load | LengthValue, x: Tensor) -> Stored:
+        """Return the array that broadcasts a prologue's input to the shape of the reduced tensor."""
+        if isinstance(source, LengthValue):
+            return self._constant(Constant(np.reshape(source.number.value, (1,) * x.ndim)))
+        factors = [source.index.factor(axis) for axis in range(x.ndim)]
+        shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
+        return Stored(source.buffer, shape, source.index.const, factors)
 
     def _without_prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], None]:
         return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
@@ -332,4 +336,6 @@ class Schedule(ElementwiseSchedule):
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
             return 0
-        return max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
+        count = max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
+        # A power of two, so that tensors of other lengths often need no other programs.
+        return 1 << count.bit_length() - 1

@@ -1,0 +1,50 @@
+"""How the points of a fused loop are distributed over work items."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from optdb.codegen.elementwise import WIDTH
+from optdb.runtime.device_profiles import DeviceProfile
+
+#: Work-group size on devices that run the items of a group in parallel.
+GROUP = 256
+#: Number of work items per CPU compute unit, and minimum number of points per item.
+ITEMS_PER_UNIT = 1
+LEAST_POINTS = 2048
+
+
+@dataclass(frozen=True)
+class LoopGrid:
+    """The distribution of a domain's points over work items."""
+
+    #: The number of parts: one per work item on a CPU, or one per work group on other devices.
+    parts: int
+    chunk: int
+    items: int
+    group: int
+
+
+def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
+    """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order.
+
+    The number of parts is the device's maximum or a power of two: readers of parts have few different programs.
+    """
+    points = max(points, 1)
+    if is_sequential:
+        return LoopGrid(1, points, 1, 1)
+    if profile.runs_items_serially:
+        parts = min(_power_of_two(points / LEAST_POINTS), profile.compute_units * ITEMS_PER_UNIT)
+        chunk = -(-points // (parts * WIDTH)) * WIDTH
+        parts = -(-points // chunk)
+        return LoopGrid(parts, chunk, parts, 1)
+    group = min(GROUP, profile.max_local_size)
+    groups = -(-points // group)
+    if accumulates:
+        groups = min(_power_of_two(points / (group * 4)), profile.compute_units * 8)
+    return LoopGrid(groups, 1, groups * group, group)
+
+
+def _power_of_two(least: float) -> int:
+    return 1 << max(math.ceil(least) - 1, 0).bit_length()

@@ -1,0 +1,100 @@
+"""Numbers that depend on lengths, as kernel arguments: loops over arrays of other lengths then have the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from optdb.codegen.kernels import SSIZES, Packed
+from optdb.codegen.scalars.program import Number
+from optdb.codegen.scalars.types import c_type, literal
+
+#: The largest number that stays a constant in the code, because compilers unroll short loops and simplify products.
+LARGEST_CONSTANT = 16
+#: The same for rows that kernels multiply by a vector or add up: for their lengths, and their distance.
+LARGEST_ROW = 128
+#: The number of integers in one kernel argument.
+_PACKED = 16
+#: Kernels compute indices in 32 bits if all are below this limit.
+NARROW = 1 << 30
+
+
+def stays_constant(number: int) -> bool:
+    """Return whether a number that depends on lengths is a constant in the code, instead of an argument."""
+    return abs(number) <= LARGEST_CONSTANT
+
+
+class SizeArguments:
+    """The numbers that a kernel takes as arguments, called ``z0``, ``z1`` and so on in its code."""
+
+    def __init__(self, is_narrow: bool) -> None:
+        #: Whether all indices of points and elements are below `NARROW`.
+        self.is_narrow = is_narrow
+        self.values: list[int] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [f"z{number}" for number in range(len(self.values))]
+
+    def text(self, number: int) -> str:
+        """Return the code for an int64 number: a constant if the number is small."""
+        return literal(number, "int64") if stays_constant(number) else self._argument(number)
+
+    def of_row(self, number: int) -> str:
+        """Return the code for the length of a row, or for the distance between rows."""
+        return literal(number, "int64") if abs(number) <= LARGEST_ROW else self._argument(number)
+
+    def index(self, number: int) -> str:
+        """Return the code for a factor or a term of an index."""
+        if not self.is_narrow:
+            return self.text(number)
+        return f"{number}" if stays_constant(number) else f"(int){self._argument(number)}"
+
+    def quotient(self, value: str, length: int) -> str:
+        """Return the code for the index of a point divided by a length; it may call a function of loops.cl."""
+        if not self.is_narrow:
+            return f"{value} / (ga_size){self.text(length)}"
+        if stays_constant(length):
+            return f"(uint){value} / {length}u"
+        return f"quotient({value}, {self._argument(_divisor(length))})"
+
+    def value(self, number: Number) -> str:
+        """Return the code for a number of any dtype that is computed from lengths."""
+        kind = c_type(number.dtype)
+        if number.dtype in ("float32", "float64"):
+            bits = np.asarray(number.value).view(f"i{np.dtype(number.dtype).itemsize}")
+            return f"as_{kind}(({'int' if kind == 'float' else 'long'}){self._argument(int(bits))})"
+        if np.dtype(number.dtype).kind in "iu":
+            return f"({kind}){self._argument(int(np.asarray(number.value).astype('int64')))}"
+        return literal(number.value, number.dtype)
+
+    def _argument(self, number: int) -> str:
+        if number not in self.values:
+            self.values.append(number)
+        return f"z{self.values.index(number)}"
+
+
+def _divisor(length: int) -> int:
+    """Return a multiplier, in 32 bits, and above them a shift: a product by it, shifted, is an index over `length`.
+
+    It is exact for indices below 2^31. See Granlund and Montgomery, Division by Invariant Integers using
+    Multiplication (PLDI 1994).
+    """
+    shift = 31 + (length - 1).bit_length()
+    return shift << 32 | -(-(1 << shift) // length)
+
+
+def packed(numbers: Sequence[int]) -> list[Packed]:
+    """Return numbers as kernel arguments of 16 numbers each, because each argument makes a launch slower."""
+    return [SSIZES.pack(numbers[i : i + _PACKED]) for i in range(0, len(numbers), _PACKED)]
+
+
+def packed_params(count: int) -> list[str]:
+    """Return the parameters of a kernel that takes `packed` numbers."""
+    return [f"long16 sizes{n}" for n in range(-(-count // _PACKED))]
+
+
+def packed_number(n: int) -> str:
+    """Return the code for the nth of a kernel's `packed` numbers."""
+    return f"sizes{n // _PACKED}.s{n % _PACKED:X}"
