@@ -1,11 +1,11 @@
-/* The code of fused loops, and the kernel for GPUs: items process n points with a grid stride. For CPUs, the kernel is
-`chunked` in elementwise.cl. */
+/* The code of fused loops, and the kernel for GPUs: items process n points, EACH neighbours at a time, with a grid
+stride. For CPUs, the kernel is `chunked` in elementwise.cl. */
 
 KERNEL void loop(PARAMS)
 {
     SHARED
     ONCE
-    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {
+    for (ga_size i = get_global_id(0) * EACH; i < n; i += get_global_size(0) * EACH) {
         OFFSETS
         POINTS
     }

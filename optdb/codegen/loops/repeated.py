@@ -11,6 +11,7 @@ import numpy as np
 from optdb.codegen.kernels import Kernel, Packed, ctype
 from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.sizes import packed, packed_number, packed_params, stays_constant
@@ -79,9 +80,10 @@ class RepeatedLoops:
                 numbers, name = part._numbers, "repeated"
             else:
                 loop, grid = part
-                code, flags = loop.source(is_function=True)
-                params = [_Param(buffer, buffer) for buffer in loop.buffers]
-                numbers, name = loop.numbers(grid), "loop"
+                written = LoopCode(loop, is_function=True)
+                code, flags = written.source, written.flags
+                params = [_Param(buffer, buffer) for buffer in written.buffers]
+                numbers, name = written.numbers(grid), "loop"
             name = codes.setdefault(code, f"{name}_{number}")
             self.flags |= dict.fromkeys(flags)
             first = len(self._numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
@@ -96,12 +98,14 @@ class CompiledStep:
 class CompiledFusedKernel(CompiledStep):
     """A fused kernel that is ready to launch."""
 
-    def __init__(self, step: FusedKernel, kernels: Mapping[str, CompiledKernel]) -> None:
+    def __init__(self, step: FusedKernel, context: Context) -> None:
         self.step = step
-        self.buffers = step.kernel.buffers
+        self._context = context
+        code = LoopCode(step.kernel)
+        self._kernel = compile_kernels([code.kernel()], context, "a fused loop")["loop"]
+        self._numbers = code.arguments(step.grid)
+        self.buffers = code.buffers
         self.written = step.writes
-        (self._kernel,) = kernels.values()
-        self._numbers = step.kernel.arguments(step.grid)
 
     def __str__(self) -> str:
         return str(self.step.kernel)
@@ -111,8 +115,16 @@ class CompiledFusedKernel(CompiledStep):
 
     def run(self, memory: FunctionMemory) -> None:
         grid, kernel = self.step.grid, self.step.kernel
-        arrays = [memory.whole(buffer) for buffer in kernel.buffers]
-        self._kernel.call(grid.items, grid.group, *self._numbers, *arrays)
+        arrays = [memory.whole(buffer) for buffer in self.buffers]
+        if kernel.fits(arrays):
+            self._kernel.call(kernel.items(grid), grid.group, *self._numbers, *arrays)
+        else:
+            self._for_any_offsets.run(memory)
+
+    @functools.cached_property
+    def _for_any_offsets(self) -> CompiledFusedKernel:
+        kernel = replace(self.step.kernel, takes_quads=False)
+        return CompiledFusedKernel(replace(self.step, kernel=kernel), self._context)
 
 
 class CompiledOperation(CompiledStep):
@@ -278,7 +290,7 @@ def _compiled(
 
 def _compiled_alone(step: Step, context: Context) -> CompiledStep:
     if isinstance(step, FusedKernel):
-        return CompiledFusedKernel(step, compile_kernels([step.kernel.kernel()], context, "a fused loop"))
+        return CompiledFusedKernel(step, context)
     if isinstance(step, ScheduledIteration):
         body = [(inner, _part(inner, context.profile)) for inner in step.body]
         return CompiledIteration(step, _compiled(body, context))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,21 +14,31 @@ from optdb.codegen.loops import kernel as loop_kernel
 from optdb.codegen.loops import sizes
 from optdb.device.expressions import applied, cast, folded, joined, replaced, scattered, strided, transposed, view
 from optdb.device.functions.function import TracedFunction
+from optdb.device.iterations import Carried, Iteration, StepRow
 from optdb.device.tensors import Constant, Coordinate, Iota, Lookup, MatrixVector, Scanned, ScatterSet, Stripe
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
 from tests.opencl_device import new_context
 
 F = "float64"
-#: The shapes of the calls; all lengths are above the largest that kernels contain as constants.
+#: The shapes of the calls; all lengths are above the largest that kernels contain as constants. In the second list,
+#: rows consist of quads.
 SHAPES = [(110, 39), (111, 39), (150, 41), (64, 91), (190, 43)]
+SHAPES_OF_QUADS = [(112, 40), (116, 40), (148, 48), (64, 88), (188, 40)]
 
 
-@pytest.fixture(scope="module", params=DEVICE_KINDS)
+@pytest.fixture(scope="module", params=[*DEVICE_KINDS, "quads"])
 def context(request):
     made = new_context()
-    made.profile = made.profile.as_kind(request.param)
+    if request.param == "quads":
+        made.profile = replace(made.profile.as_kind("gpu"), items_at_once=0)
+    else:
+        made.profile = replace(made.profile.as_kind(request.param), items_at_once=1 << 20)
     return made
+
+
+def shapes_for(context):
+    return SHAPES if context.profile.items_at_once else SHAPES_OF_QUADS
 
 
 def number(value, ndim):
@@ -62,7 +74,7 @@ def gathered(x, i):
     """Read rows at computed indices, counted from the end."""
     rows, columns = x.shape
     last = applied("Sub", "int64", Constant(np.full(1, rows - 1), of_lengths=True), i)
-    return view(x, (rows, columns - 20), [Coordinate(0, (), Lookup(last, (0,))), Coordinate(20, ((1, 1),))])
+    return view(x, (rows, columns - 20), [Coordinate(0, (), Lookup(last, (0,))), Coordinate(18, ((1, 1),))])
 
 
 def added_to_rows(x, i):
@@ -109,7 +121,7 @@ FUNCTIONS = [
         lambda x, i: np.concatenate([np.tanh(x[::-1, :0:-2][:, : x.shape[1] // 2]), x[:, 1::2][:, : x.shape[1] // 2]]),
     ),
     (replaced_middle, numpy_replaced),
-    (gathered, lambda x, i: x[len(x) - 1 - i][:, 20:]),
+    (gathered, lambda x, i: x[len(x) - 1 - i][:, 18:-2]),
     (added_to_rows, numpy_added),
     (set_in_rows, lambda x, i: (np.arange(x.shape[1]) * x)[:, ::-1]),
     (products, lambda x, i: x.T @ np.tanh(x @ x.sum(0))),
@@ -131,7 +143,9 @@ def compare(function, expected, shape, seed=0):
 @ALL
 def test_calls_with_other_lengths_build_nothing(context, describe, expected, monkeypatch):
     # Short rows that are multiplied by a vector have constant lengths.
-    shapes = [(rows, 41) for rows, _ in SHAPES] if describe is products else SHAPES
+    shapes = shapes_for(context)
+    if describe is products:
+        shapes = [(rows, 40) for rows, _ in shapes]
     function = function_of(context, describe)
     compare(function, expected, shapes[0])
     built = []
@@ -149,7 +163,7 @@ def test_all_numbers_may_be_arguments(context, describe, expected, is_narrow, mo
     if not is_narrow:
         monkeypatch.setattr(loop_kernel, "NARROW", 1)
     function = function_of(context, describe)
-    for shape in [*SHAPES[:2], (50, 21)]:
+    for shape in [*shapes_for(context)[:2], (50, 21)]:
         compare(function, expected, shape)
 
 
@@ -188,3 +202,25 @@ def test_numbers_of_lengths_keep_their_values(context, value, dtype):
     (result,) = function([np.zeros(40)])
     np.testing.assert_array_equal(result, np.full(40, constant))
     assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64"])
+@pytest.mark.parametrize("n", [17, 18, 34, 36, 64])
+def test_quads_begin_at_any_offsets(context, n, dtype):
+    """The rows of a loop are parts of an array, of which not all begin at an address for quads."""
+    if context.unsupported_reason(dtype):
+        pytest.skip("the device has no such numbers")
+
+    def describe(x):
+        # Step t writes 2 x[t] + state, and the state is row t of the result.
+        carried = Carried(7, (n,), dtype)
+        row, state = StepRow(x), StepRow(carried, 0)
+        carried.initial.append((0, strided(x, [Stripe(5, 1, 1), Stripe(0, 1, n)])))
+        carried.written.append((1, applied("Add" if dtype != "bool" else "XOR", dtype, row, state)))
+        return Iteration(6, [row, state], [carried], {}).outputs
+
+    x = np.random.default_rng(n).integers(0, 2, (6, n)).astype(dtype)
+    function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False])
+    total = np.cumsum(np.concatenate([x[5:], x]).astype("int64"), 0)
+    for _ in range(3):
+        np.testing.assert_array_equal(function([x])[0], (total % 2 if dtype == "bool" else total).astype(dtype))
