@@ -33,7 +33,7 @@ _NAMES = {
     "ScalarMinimum": "Minimum",
 }
 #: Only classes in these modules are identified by name, because a user's op may have the same name as one of them.
-_MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
+_MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx", "pymc.distributions.dist_math")
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:

@@ -37,6 +37,19 @@ def test_unary_scalars(name):
     compare([v], getattr(pt, name)(v), [given])
 
 
+def test_scaled_bessel_functions_need_no_host():
+    """They occur in von Mises distributions and in periodic Gaussian processes."""
+    given = np.concatenate([RNG.uniform(-80, 80, 20), [0, 1e5]])
+    compare([v], [pt.ive(2, v), pytensor.grad(pt.ive(1, v).sum(), v)], [given])
+    compare([v], pt.ive(v, 400.0), [np.arange(0.0, 120, 7)])
+    dist_math = pytest.importorskip("pymc.distributions.dist_math")
+    results = [pt.log(dist_math.i0e(v)), pytensor.grad(dist_math.i0e(v).sum(), v)]
+    function = pytensor.function([v], results, mode="OPENCL")
+    function(given)
+    assert "host" not in optdb.pytensor.explain(function)
+    compare([v], results, [given])
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint16", "float32", "float64", "bool"])
 def test_arithmetic_in_each_dtype(dtype):
     a, b = pt.vector("a", dtype=dtype), pt.vector("b", dtype=dtype)

@@ -8,6 +8,8 @@ Sources, all in Abramowitz and Stegun (1964):
 - I0, I1: the power series 9.6.10, whose terms all have one sign, up to 20; then the expansion 9.7.1. They do not
   overflow before the results do; SciPy's float64 overflows where the exponential does, from 709.8 on instead of 714.
 - Iv: always the power series 9.6.10; except for the first terms of a negative order, its terms have one sign.
+- I0e, I1e, Ive: the same functions, scaled by exp(-|x|). For large arguments, Ive is the expansion 9.7.1 where the order
+  is small compared with the root of the argument. Elsewhere, the power series is summed from its largest term on.
 - Jv: the power series where its terms hardly cancel; Hankel's expansion where the order is small compared with the root
   of the argument; elsewhere Miller's method on orders with the same fractional part, scaled by Neumann's series of a
   power, DLMF 10.23.15, where the recurrence continues to negative orders. */
@@ -61,18 +63,24 @@ T hankel_sums(T v, T x, T *q)
     return p;
 }
 
-T bessel_growing(T x, int order)
+/* The expansion of a growing function, scaled by exp(-x). */
+T bessel_scaled(T v, T x)
 {
     T part = 1, sum = 1;
     for (int k = 1; k < 40; ++k) {
         const T odd = 2 * k - 1;
-        part *= (odd * odd - 4 * order) / (8 * k * x);
+        part *= (odd * odd - 4 * v * v) / (8 * k * x);
         sum += part;
         if (fabs(part) < EPSILON / 4)
             break;
     }
+    return sum / (sqrt(2 * (T)M_PI) * sqrt(x));
+}
+
+T bessel_growing(T x, int order)
+{
     const T root = exp(x / 2);
-    return root * (root / (sqrt(2 * (T)M_PI) * sqrt(x)) * sum);
+    return root * (root * bessel_scaled(order, x));
 }
 
 T j0(T x)
@@ -102,6 +110,21 @@ T i1(T x)
     if (size < 20)
         return bessel_series(1, x, 1) * x / 2;
     const T value = bessel_growing(size, 1);
+    return x < 0 ? -value : value;
+}
+
+T i0e(T x)
+{
+    const T size = fabs(x);
+    return size < 20 ? exp(-size) * bessel_series(0, x, 1) : bessel_scaled(0, size);
+}
+
+T i1e(T x)
+{
+    const T size = fabs(x);
+    if (size < 20)
+        return exp(-size) * bessel_series(1, x, 1) * x / 2;
+    const T value = bessel_scaled(1, size);
     return x < 0 ? -value : value;
 }
 
@@ -175,4 +198,37 @@ T iv(T v, T x)
     if (x == 0 || isinf(v))
         return order == 0 ? 1 : order > 0 ? 0 : INFINITY;
     return sign * powers_of_order(order, size, 1);
+}
+
+/* The power series of a nonnegative order, scaled by exp(-x), as multiples of its largest term. */
+T scaled_powers(T v, T x)
+{
+    const T square = x * x / 4, largest = floor((sqrt(v * v + x * x) - v) / 2);
+    T sum = 1, part = 1;
+    for (T k = largest; k > 0 && part > EPSILON / 16; --k) {
+        part *= k * (k + v) / square;
+        sum += part;
+    }
+    part = 1;
+    for (T k = largest + 1; part > EPSILON / 16; ++k) {
+        part *= square / (k * (k + v));
+        sum += part;
+    }
+    return exp((2 * largest + v) * log(x / 2) - lgamma(largest + 1) - lgamma(largest + v + 1) - x) * sum;
+}
+
+T ive(T v, T x)
+{
+    const int whole = floor(v) == v, odd = whole && fmod(v, (T)2) != 0;
+    if (isnan(v) || isinf(v) || isnan(x) || isinf(x) || (x < 0 && !whole))
+        return NAN;
+    const T order = whole ? fabs(v) : v, size = fabs(x);
+    const T sign = odd && x < 0 ? -1 : 1;
+    if (x == 0)
+        return order == 0 ? 1 : order > 0 ? 0 : NAN;
+    if (size > 25 && size > order * order / 8)
+        return sign * bessel_scaled(order, size);
+    if (size > 25 && order > 0)
+        return sign * scaled_powers(order, size);
+    return sign * exp(-size) * powers_of_order(order, size, 1);
 }

@@ -19,7 +19,22 @@ QUICK = DIVISIONS | {"Sqrt"}
 SLOW_ON_GPU = frozenset(
     {
         *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "Psi", "TriGamma"),
-        *("GammaInc", "GammaIncC", "GammaL", "GammaU", "Chi2SF", "I0", "I1", "Iv", "J0", "J1", "Jv"),
+        *(
+            "GammaInc",
+            "GammaIncC",
+            "GammaL",
+            "GammaU",
+            "Chi2SF",
+            "I0",
+            "I0e",
+            "I1",
+            "I1e",
+            "Iv",
+            "Ive",
+            "J0",
+            "J1",
+            "Jv",
+        ),
     }
 )
 SLOW_ON_CPU = SLOW_ON_GPU | {

@@ -319,7 +319,7 @@ _IN_FLOATS: dict[str, Entry] = {
     "ScalarSoftsign": "{0} / (1 + fabs({0}))",
     "XlogX": _xlog,
     "XlogY0": _xlog,
-    **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
+    **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I0e I1 I1e J0 J1 Psi TriGamma", _helper),
 }
 _REAL: dict[str, Entry] = {
     **_IN_FLOATS,
@@ -361,7 +361,7 @@ _REAL: dict[str, Entry] = {
     "Element": lambda emit: emit.element(),
     # Because of cancellation, these functions are computed in double precision for any output dtype, as in SciPy and
     # the host's C code.
-    **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
+    **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Ive Jv", _in_double),
 }
 
 

@@ -54,6 +54,8 @@ UNARY = [
     ("J1", scipy.special.j1, NOT_FAR, 1e-6),
     ("I0", scipy.special.i0, NOT_FAR, 0),
     ("I1", scipy.special.i1, NOT_FAR, 0),
+    ("I0e", scipy.special.i0e, BOTH_SIGNS, 0),
+    ("I1e", scipy.special.i1e, BOTH_SIGNS, 0),
 ]
 
 
@@ -81,6 +83,8 @@ BINARY = [
     ("Chi2SF", scipy.stats.chi2.sf, (2 * _X, 2 * _A)),
     ("Jv", scipy.special.jv, (_ORDERS, _ANGLES), 1e-5),
     ("Iv", scipy.special.iv, (_ORDERS, _ANGLES), 1e-5),
+    ("Ive", scipy.special.ive, (_ORDERS, _ANGLES), 1e-5),
+    ("Ive", scipy.special.ive, (RNG.uniform(0, 900, 400), spread(-3, 6, 400)), 1e-30),
 ]
 
 CASES = [(*case[:2], (case[2],) if isinstance(case[2], np.ndarray) else case[2], *case[3:]) for case in UNARY + BINARY]
@@ -123,7 +127,7 @@ def test_digits_are_kept_where_scipy_loses_them():
 
 def test_only_incomplete_gamma_functions_ask_for_double_precision():
     x = [np.zeros(1, "float32")]
-    for name in ("Psi", "TriGamma", "Erfinv", "Erfcinv", "Erfcx", "J0", "J1", "I0", "I1"):
+    for name in ("Psi", "TriGamma", "Erfinv", "Erfcinv", "Erfcx", "J0", "J1", "I0", "I0e", "I1"):
         code = scalar_code(of_scalar(name, x), ["x"], ["z"])
         assert code.dtypes == {"float32"} and "double" not in code.helpers
     assert all("float64" in computed_dtypes(of_scalar(name, x * 2)) for name in ("GammaInc", "Jv"))
