@@ -372,6 +372,8 @@ _PRODUCTS = [
     Case(OpenCLGer(True), wide(1, 1), HALF, wide(1), wide(1)),
     Case(OpenCLDot(), floats(11), floats(11)),
     Case(OpenCLDot(), floats(37, 11), floats(11)),
+    # On a GPU, an item works on several rows of this one.
+    Case(OpenCLDot(), array("float32", 9000, 3), array("float32", 3)),
     Case(OpenCLDot(), floats(11), floats(11, 37)),
     Case(OpenCLDot(), floats(9, 5), array("float32", 5, 37)),
     Case(OpenCLBatchedDot(), floats(3, 5, 7), floats(3, 7, 33)),
@@ -415,7 +417,7 @@ _WIDE = "it is for more than 2**32 elements, on GPUs"
 _SPREADS_WHAT_BROADCASTS = "it only copies arrays that broadcast"
 
 #: Prefixes of kernels that the same code launches for all ops: each counts as run if any op launches it.
-SHARED = ("matmul_",)
+SHARED = ("matmul_", "matvec_")
 
 #: Kernels that an op has and never launches, with the reason.
 NEVER = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -286,9 +287,17 @@ def test_what_products_are_like():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
-@given(st.data(), st.sampled_from([0, 1, 5, 16, 40]), st.sampled_from([0, 1, 7, 33, 100]))
-@settings(max_examples=examples(25))
+@given(st.data(), st.sampled_from([0, 1, 5, 16, 40, 700]), st.sampled_from([0, 1, 7, 33, 100, 1100]))
+@settings(max_examples=examples(40))
 def test_matrix_and_vector(device_kind, data, m, k):
+    """With no groups wanted, an item of a GPU works on several rows."""
+    wanted = data.draw(st.sampled_from([0, 8]))
+    vector._plan.cache_clear()
+    with mock.patch.dict(vector.PIECES_PER_UNIT, dict.fromkeys(DEVICE_KINDS, wanted)):
+        compare_matvec(device_kind, data, m, k)
+
+
+def compare_matvec(device_kind, data, m, k):
     context, dtype = context_of(device_kind), data.draw(st.sampled_from(["float32", "float16"]))
     a, b, y = sample(dtype, m, k), sample(dtype, k), sample(dtype, m)
     x, (v, z) = put(context, a, *data.draw(layout(2))), (put(context, c, *data.draw(layout(1))) for c in (b, y))

@@ -1,6 +1,6 @@
 /* Kernels for matrix-vector products, see vector.py, and for the sums of all products that are computed in parts. */
 
-/* Store the sum of row i; both kernels below call this. */
+/* Store the sum of row i; the kernels below call this. */
 void store_sum(W sum, ga_ssize i)
 {
     if (parts > 1) {
@@ -69,31 +69,138 @@ OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
     }
 }
 
-OUTLINED_KERNEL void matvec_on_gpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
+/* For GPUs: `lanes` items add up the terms of a row; each item works on EACH rows, and loads BATCH terms at once.
+Out-of-range rows are clamped. */
+OUTLINED_KERNEL void matvec_along(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
     ARRAY W *w)
 {
     const ga_ssize m = s.s0, a0 = s.s2, a1 = s.s3, x0 = s.s4, y0 = s.s5, z0 = s.s6, parts = s.s7;
-    const bool add = s.s9, along = s.sA;
+    const bool add = s.s9;
+    const int lanes = (int)s.sA, rows = ITEMS / lanes;
     const ga_ssize part = get_group_id(1), l0 = part * s.s8, k = min(s.s1 - l0, s.s8);
-    a += l0 * a1;
-    x += l0 * x0;
     w += part * m;
-    __local W found[NEAR * FAR];
-    const int near = get_local_id(0) % NEAR, far = get_local_id(0) / NEAR;
-    const int lane = along ? near : far, lanes = along ? NEAR : FAR, row = along ? far : near;
-    const ga_ssize i = get_group_id(0) * (along ? FAR : NEAR) + row;
+    __local W found[EACH * (ITEMS + ITEMS / 2)];
+    const int item = get_local_id(0), lane = item % lanes, row = item / lanes;
+    const ga_ssize first = get_group_id(0) * rows * EACH, a_step = lanes * a1, x_step = lanes * x0;
+    GLOBAL_MEM const T *at[EACH];
+    W sums[EACH];
+    UNROLLED(r, EACH) {
+        at[r] = a + min(first + r * rows + row, m - 1) * a0 + l0 * a1;
+        sums[r] = 0;
+    }
+    x += l0 * x0;
+    ga_ssize l = lane;
+    if (BATCH > 1) {
+        /* Pointers take fewer registers than the products of steps. */
+        GLOBAL_MEM const T *left[EACH], *right = x + l * x0;
+        UNROLLED(r, EACH)
+            left[r] = at[r] + l * a1;
+        for (; l + (BATCH - 1) * lanes < k; l += BATCH * lanes) {
+            W few[BATCH][EACH], by[BATCH];
+            UNROLLED(u, BATCH) {
+                by[u] = LOAD(*right);
+                right += x_step;
+                UNROLLED(r, EACH) {
+                    few[u][r] = LOAD(*left[r]);
+                    left[r] += a_step;
+                }
+            }
+            UNROLLED(u, BATCH)
+                UNROLLED(r, EACH)
+                    sums[r] += few[u][r] * by[u];
+        }
+    }
+    for (; l < k; l += lanes) {
+        const ga_ssize offset = l * a1;
+        const W by = LOAD(x[l * x0]);
+        UNROLLED(r, EACH)
+            sums[r] += LOAD(at[r][offset]) * by;
+    }
+    const int width = lanes + (lanes > 1);  /* an odd width avoids bank conflicts */
+    UNROLLED(r, EACH)
+        found[(r * rows + row) * width + lane] = sums[r];
+    int sums_left = lanes;
+    for (; sums_left > 16; sums_left /= 2) {
+        local_barrier();
+        if (lane < sums_left / 2)
+            UNROLLED(r, EACH) {
+                const int here = (r * rows + row) * width + lane;
+                found[here] += found[here + sums_left / 2];
+            }
+    }
+    local_barrier();
+    for (int r = item; r < EACH * rows; r += ITEMS) {
+        const ga_ssize i = first + r;
+        W sum = 0;
+        for (int n = 0; n < sums_left; ++n)
+            sum += found[r * width + n];
+        if (i < m) {
+            STORE_SUM
+        }
+    }
+}
+
+/* For GPUs, if columns are contiguous: an item adds up some terms of one row, and `near` neighbours read a column. */
+OUTLINED_KERNEL void matvec_across(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
+    ARRAY W *w)
+{
+    const ga_ssize m = s.s0, a0 = s.s2, a1 = s.s3, x0 = s.s4, y0 = s.s5, z0 = s.s6, parts = s.s7;
+    const bool add = s.s9;
+    const int near = (int)s.sA, columns = ITEMS / near;
+    const ga_ssize part = get_group_id(1), l0 = part * s.s8, k = min(s.s1 - l0, s.s8);
+    w += part * m;
+    __local W found[ITEMS];
+    const int item = get_local_id(0), row = item % near, column = item / near;
+    const ga_ssize i = get_group_id(0) * near + row;
+    GLOBAL_MEM const T *at = a + i * a0 + (l0 + column) * a1, *right = x + (l0 + column) * x0;
+    const ga_ssize a_step = columns * a1, x_step = columns * x0;
+    ga_ssize l = column < columns && i < m ? column : k;
     W sum = 0;
-    if (i < m)
-        for (ga_ssize l = lane; l < k; l += lanes)
-            sum += LOAD(a[i * a0 + l * a1]) * LOAD(x[l * x0]);
-    found[row * lanes + lane] = sum;
-    for (int reach = lanes / 2; reach > 0; reach /= 2) {
+    for (; l + (BATCH - 1) * columns < k; l += BATCH * columns) {
+        W few[BATCH], by[BATCH];
+        UNROLLED(u, BATCH) {
+            few[u] = LOAD(*at);
+            by[u] = LOAD(*right);
+            at += a_step;
+            right += x_step;
+        }
+        UNROLLED(u, BATCH)
+            sum += few[u] * by[u];
+    }
+    for (; l < k; l += columns, at += a_step, right += x_step)
+        sum += LOAD(*at) * LOAD(*right);
+    found[item] = sum;
+    local_barrier();
+    if (column == 0 && i < m) {
+        for (int c = 1; c < columns; ++c)
+            sum += found[c * near + row];
+        STORE_SUM
+    }
+}
+
+/* Add up the partial sums of a GPU's product; 32 items add up those of one row. */
+KERNEL void matvec_total(long16 s, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
+{
+    const ga_ssize m = s.s0, y0 = s.s1, z0 = s.s2, count = s.s3, parts = 1;
+    const bool add = s.s4;
+    const int near = ITEMS / 32;
+    __local W found[ITEMS];
+    const int item = get_local_id(0), lane = item / near;
+    const ga_ssize i = get_group_id(0) * near + item % near;
+    W sum = 0;
+    if (i < m) {
+        #pragma unroll 8
+        for (ga_ssize p = lane; p < count; p += 32)
+            sum += w[p * m + i];
+    }
+    found[item] = sum;
+    for (int reach = 16; reach > 0; reach /= 2) {
         local_barrier();
         if (lane < reach)
-            found[row * lanes + lane] += found[row * lanes + lane + reach];
+            found[item] += found[item + reach * near];
     }
-    if (i < m && lane == 0) {
-        sum = found[row * lanes];
+    if (lane == 0 && i < m) {
+        sum = found[item];
         STORE_SUM
     }
 }

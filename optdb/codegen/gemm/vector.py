@@ -1,12 +1,16 @@
 """Matrix-vector products.
 
-Rows are divided among work items; if there are few rows, the terms of their sums are also divided.
+Rows are divided among work items; if there are few rows, the terms of their sums are also divided. On a GPU, several
+items add up the terms of a row, and items next to each other read elements next to each other.
 """
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from optdb.codegen.gemm.launches import TOTAL_GROUP, GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
 from optdb.codegen.gemm.problem import Problem
@@ -22,12 +26,20 @@ if TYPE_CHECKING:
 
 #: Number of rows that a CPU work item multiplies.
 ROWS = 16
-#: A GPU work group reads `NEAR` neighbouring elements of each of `FAR` rows or columns at a time.
-NEAR, FAR = 32, 8
-#: Minimum number of terms in a part, if there are too few rows to occupy all compute units.
-PART = {"cpu": 4096, "gpu": 512}
-#: Maximum number of parts, because one item adds all parts of a result element.
-PARTS = 128
+#: Number of items in a GPU work group.
+ITEMS = 256
+#: Number of loads of an item that do not wait for each other: of terms in one row, or of several rows.
+BATCH = 8
+#: Numbers of items that may add up the terms of one row, and the number of terms for each of them.
+_LANES, _TERMS = (1, 2, 4, 8, 16, 32, 64, 128), 16
+#: The most items for one row if there are many rows.
+_MOST_LANES_OF_MANY = 32
+#: From this length on, an item works on several rows because the vector does not remain in a GPU's caches.
+_LONG = 1 << 16
+#: Minimum number of terms in a part, if there are too few rows to occupy all compute units; on a GPU, for an item.
+PART = {"cpu": 4096, "gpu": 16}
+#: Maximum number of parts, because one item adds all parts of a result element on a CPU, and 32 items on a GPU.
+PARTS = {"cpu": 128, "gpu": 1024}
 #: Wanted number of work groups per compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
@@ -35,10 +47,27 @@ PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `matvec` launches."""
     code, half = functions("gemm/vector.cl"), load_w(dtype) != ""
-    kernel = filled(code[f"matvec_on_{context.profile.device_kind}"], STORE_SUM=body(code["store_sum"]))
     words: dict[str, str | int] = {"VECTOR": f"{C_TYPES[dtype]}16", "VLOAD": "vload_half16" if half else "vload16"}
-    words |= {"MEMORY": "half" if half else ctype(dtype), "ROWS": ROWS, "NEAR": NEAR, "FAR": FAR}
-    return [product_kernel(kernel, dtype, **words), total_kernel(dtype)]
+    words |= {"MEMORY": "half" if half else ctype(dtype), "ROWS": ROWS, "ITEMS": ITEMS}
+
+    def kernel(name: str, **others: str | int) -> Kernel:
+        source = filled(code[name], STORE_SUM=body(code["store_sum"]))
+        return product_kernel(source, dtype, **words, **others)
+
+    if context.profile.device_kind == "cpu":
+        return [kernel("matvec_on_cpu"), total_kernel(dtype)]
+    each = _each(dtype)
+    return [
+        kernel("matvec_along", matvec_along="matvec_along_one", EACH=1, BATCH=each),
+        kernel("matvec_along", matvec_along="matvec_along_many", EACH=each, BATCH=1),
+        kernel("matvec_across", BATCH=BATCH),
+        kernel("matvec_total"),
+    ]
+
+
+def _each(dtype: DTypeLike) -> int:
+    """Return the number of rows that an item works on; with more, too few groups fit on a compute unit."""
+    return BATCH // (2 if np.dtype(dtype).itemsize > 4 else 1)
 
 
 def matvec(
@@ -62,25 +91,49 @@ def matvec(
     if not z.size:
         return
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)
-    planned = _plan(context.profile.device_kind, context.profile.compute_units, m, k, steps, add)
+    profile = context.profile
+    planned = _plan(profile.device_kind, profile.compute_units, _each(z.dtype), m, k, steps, add)
     run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta)
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
-    a0, a1, _, y0, z0 = steps
-    # If items read along short rows, most items in a group would be idle.
-    along = abs(a1) <= abs(a0) and k > NEAR // 2
-    rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
-    pieces = -(-m // rows)
-    parts = max(min(-(-units * PIECES_PER_UNIT[device_kind] // pieces), k // PART[device_kind], PARTS), 1)
+def _plan(
+    device_kind: DeviceKind, units: int, each: int, m: int, k: int, steps: tuple[int, ...], add: bool
+) -> GemmPlan:
+    _, _, _, y0, z0 = steps
+    wanted = units * PIECES_PER_UNIT[device_kind]
+    if device_kind == "cpu":
+        name, groups, items, lanes, least = "matvec_on_cpu", -(-m // ROWS), 1, 0, PART["cpu"]
+    else:
+        (name, groups, lanes, least), items = _on_gpu(each, m, k, steps, wanted), ITEMS
+    parts = max(min(-(-wanted // groups), k // least, PARTS[device_kind]), 1)
     part = -(-max(k, 1) // parts)
     parts = -(-max(k, 1) // part)
-    sizes = pack(m, k, *steps, parts, part, int(add), int(along))
+    sizes = pack(m, k, *steps, parts, part, int(add), lanes)
     letters = "axyz" + ("w" if parts > 1 else "z")
-    launch = Launch(f"matvec_on_{device_kind}", (pieces * items, parts), (items, 1), (sizes,), letters, "ab")
+    launch = Launch(name, (groups * items, parts), (items, 1), (sizes,), letters, "ab")
     if parts == 1:
         return GemmPlan([launch])
-    # The kernel that adds parts treats the result as one row.
-    adding_up = total(Problem(1, 1, m, k, (0, 0, 0), (0, 0, 0), (0, 0, y0), (0, 0, z0), add), parts, TOTAL_GROUP)
+    if device_kind == "cpu":
+        # The kernel that adds parts treats the result as one row.
+        of_row = Problem(1, 1, m, k, (0, 0, 0), (0, 0, 0), (0, 0, y0), (0, 0, z0), add)
+        adding_up = total(of_row, parts, TOTAL_GROUP)
+    else:
+        sizes = pack(m, y0, z0, parts, int(add))
+        adding_up = Launch("matvec_total", (-(-m // (ITEMS // 32)) * ITEMS,), (ITEMS,), (sizes,), "yzw", "ab")
     return GemmPlan([launch, adding_up], parts * m)
+
+
+def _on_gpu(each: int, m: int, k: int, steps: tuple[int, ...], wanted: int) -> tuple[str, int, int, int]:
+    """Return a kernel's name, the number of groups, the items that share a row or column, and the terms of a part."""
+    if m > 1 and abs(steps[1]) > abs(steps[0]):
+        groups = -(-m // (ITEMS // 2))
+        near = -(-m // groups)
+        return "matvec_across", groups, near, PART["gpu"] * (ITEMS // near)
+    lanes = next((lanes for lanes in _LANES if k <= lanes * _TERMS), ITEMS)
+    of_many = max(min(lanes, _MOST_LANES_OF_MANY), min(8, lanes * 2))
+    if m >= ITEMS // of_many * each * wanted // 2:
+        lanes = of_many
+    elif m < each or k < _LONG:
+        return "matvec_along_one", -(-m // (ITEMS // lanes)), lanes, PART["gpu"] * lanes
+    return "matvec_along_many", -(-m // (ITEMS // lanes * each)), lanes, PART["gpu"] * lanes
