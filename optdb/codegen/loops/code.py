@@ -273,7 +273,7 @@ class LoopCode:
             if isinstance(target, ColumnSum):
                 found.append(self._filled("add_rows", target.matrix.dtype))
             if isinstance(target, Scatter) and target.part_count:
-                found.append(atomic_addition(target.parts.dtype))
+                found.append(atomic_addition(target.parts.dtype, self.loop.profile.quirks.takes_ptx))
         return found
 
     def _filled(self, name: str, dtype: str) -> str:

@@ -81,3 +81,10 @@ static inline void add_atomically(volatile GLOBAL_MEM T *sum, T by)
         before = COMPARE_EXCHANGE(bits, expected, AS_BITS(AS_T(expected) + by));
     } while (before != expected);
 }
+
+/* The same by an instruction of NVIDIA's GPUs, which is several times faster if many items add to the same number. It
+treats denormal numbers of float32 as zero. */
+static inline void add_by_instruction(volatile GLOBAL_MEM T *sum, T by)
+{
+    asm volatile("red.global.add.TYPE [%0], %1;" : : "l"(sum), REGISTER(by) : "memory");
+}

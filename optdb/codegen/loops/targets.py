@@ -95,12 +95,15 @@ def moved(target: Target, value: Callable[[Result], Result]) -> Target:
     return replace(target, result=result)
 
 
-def atomic_addition(dtype: str) -> str:
+def atomic_addition(dtype: str, takes_ptx: bool = False) -> str:
     """Return the code of a function that atomically adds to a number of 4 or 8 bytes."""
     kind, is_wide = c_type(dtype), np.dtype(dtype).itemsize == 8
     bits = "ulong" if is_wide else "uint"
     words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
     words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
-    template = functions("loops/loops.cl")["add_atomically"]
-    code = filled(template, add_atomically=f"add_atomically_{kind}", **words)
+    if takes_ptx:
+        number, register = {"f": ("f", "fd"), "i": ("u", "rl"), "u": ("u", "rl")}[np.dtype(dtype).kind]
+        words |= {"TYPE": f"{number}{64 if is_wide else 32}", "REGISTER": f'"{register[is_wide]}"'}
+    name = "add_by_instruction" if takes_ptx else "add_atomically"
+    code = filled(functions("loops/loops.cl")[name], **{name: f"add_atomically_{kind}"}, **words)
     return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code

@@ -35,6 +35,8 @@ _SMALLEST_ITEM = 16
 #: In teams of up to this many items, each item may take one element, so that neighbouring items read neighbouring
 #: elements.
 _WARP = 32
+#: Minimum number of elements that each item of a team smaller than a warp folds, if there are enough teams.
+_SHARE_OF_ROW = 4
 #: Maximum work-group size.
 _GROUP = 256
 #: Work-group size on a device that runs items serially, if kernels use no vectors.
@@ -179,8 +181,12 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
         return _grid_of_columns(target_groups, over, whole, group)
     n, m = size_of(over.kept), size_of(over.folded)
     smallest_item = _SMALLEST_ITEM // over.neighbours
+    least = max(_SHARE_OF_ROW // over.neighbours, 1)
     team = 1
-    while team < group and team < m and (team < _WARP or team * 2 * smallest_item <= m):
+    while team < group and team < m:
+        is_busy = team * 2 * least > m and n * team >= target_groups * group
+        if is_busy if team < _WARP else team * 2 * smallest_item > m:
+            break
         team *= 2
     parts = parts_of(n, m, target_groups, smallest=group * smallest_item) if team == group and not whole else 1
     groups = -(-n * parts // (group // team))
