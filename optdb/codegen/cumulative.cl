@@ -81,10 +81,26 @@ KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LE
         totals[row * pieces + mine] = carry;
 }
 
-KERNEL void starts(ga_size count, ga_size pieces, ARRAY W *totals)
+/* A group accumulates the totals of a row's pieces. */
+KERNEL void starts(ga_size pieces, ARRAY W *totals, LOCAL_MEM_ARG W *tile)
 {
-    const ga_size row = get_global_id(0);
-    if (row < count)
-        for (ga_size i = row * pieces + 1; i < (row + 1) * pieces; ++i)
-            totals[i] = combine(totals[i - 1], totals[i]);
+    const ga_size first = GID_0 * pieces;
+    W carry = 0;
+    for (ga_size at = 0; at < pieces; at += LDIM_0) {
+        const ga_size i = at + LID_0;
+        tile[LID_0] = i < pieces ? totals[first + i] : (W)IDENTITY;
+        local_barrier();
+        for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {
+            const W before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
+            local_barrier();
+            if (LID_0 >= reach)
+                tile[LID_0] = combine(before, tile[LID_0]);
+            local_barrier();
+        }
+        const W sum = at > 0 ? combine(carry, tile[LID_0]) : tile[LID_0];
+        carry = at > 0 ? combine(carry, tile[LDIM_0 - 1]) : tile[LDIM_0 - 1];
+        if (i < pieces)
+            totals[first + i] = sum;
+        local_barrier();
+    }
 }

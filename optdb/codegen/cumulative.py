@@ -91,7 +91,7 @@ class Cumulate(Operation):
         items = count * pieces * group
         if pieces > 1:
             kernels["pieces"].call(items, group, pieces, n, piece, 0, *args, totals, tile)
-            kernels["starts"].scall(count, count, pieces, totals)
+            kernels["starts"].call(count * group, group, pieces, totals, tile)
         kernels["pieces"].call(items, group, pieces, n, piece, 1, *args, totals, tile)
 
 
