@@ -165,6 +165,7 @@ CASES = {
     "every other, without padding": case(1, 2, 9, (3, 66), (1, 2), step=(1, 2)),
     "dilated": case(2, 3, 4, (12, 13), (3, 2), (2, 1), step=2, dilation=(2, 3), filter_flip=False),
     "more padding than taps": case(2, 2, 4, (3, 3), (2, 2), (3, 4), step=2),
+    "strided, padded at the end": case(2, 2, 5, (3, 18), (1, 2), ((0, 0), (0, 17)), step=(1, 2), dilation=(1, 2)),
     "steps over elements": case(2, 2, 4, (9, 9), (2, 1), step=4),
     "1x1": case(2, 6, 5, (6, 7), (1, 1)),
     "1x1 strided": case(2, 6, 5, (6, 7), (1, 1), step=2),

@@ -109,7 +109,9 @@ def correlate(call: ConvolutionCall, plan: ConvolutionPlan, images: Array, filte
 
 
 def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
-    is_unpacked = layout.extents == layout.lengths and layout.shifts == ((0,),) * len(layout.lengths)
+    # With a stride, padding at the end can make a piece as long as the image, but the piece skips elements.
+    is_strided = any(step > 1 for step in layout.steps)
+    is_unpacked = not is_strided and layout.extents == layout.lengths and layout.shifts == ((0,),) * len(layout.lengths)
     return images.dtype.name == work and is_unpacked and is_contiguous(images)
 
 
