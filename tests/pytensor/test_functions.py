@@ -148,6 +148,14 @@ def test_single_precision_and_complex_numbers():
     compare([z], [z * 2 + 1j, z.real.sum(), pt.abs(z), z.sum(axis=1)], [x + 1j * x[::-1]])
 
 
+def test_complex_elements_at_computed_indices():
+    z, i = pt.zmatrix("z"), pt.lvector("i")
+    row = z[0]
+    outputs = [z[i], z[:, i].real * 2, row[i].sum(), pt.set_subtensor(row[i], 1j)]
+    x = RNG.normal(size=(6, 20))
+    compare([z, i], outputs, [x + 1j * x[::-1], np.array([3, 2, -1])])
+
+
 def test_functions_without_inputs_or_outputs():
     assert on_device([], pt.constant(np.arange(3.0)).sum())() == 3.0
     shared = pytensor.shared(1.0)

@@ -46,7 +46,7 @@ def scalar_code(
     for name, (value, dtype) in zip(outputs, results, strict=True):
         spread = width > 1 and writer.is_uniform(value)
         writer.lines.append(f"{name} = {f'({c_type(dtype)}{width})({value})' if spread else value};")
-    used = frozenset(writer.used.union(program.dtypes))
+    used = frozenset(writer.used.union(program.dtypes, program.out_dtypes))
     return ScalarCode(writer.helpers.source, "\n".join(writer.lines), used, "\n".join(writer.once))
 
 

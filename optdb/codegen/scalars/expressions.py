@@ -436,6 +436,7 @@ _COMPLEX: dict[str, Entry] = {
     "Imag": _from_parts("{0}.y"),
     "Abs": lambda emit: emit.call("complex_abs", *emit.args, dtype=emit.dtypes[0]),
     "Angle": _complex_angle,
+    "Element": lambda emit: emit.element(),
     "IsNan": _from_parts("isnan({0}.x) || isnan({0}.y)"),
     "IsInf": _from_parts("isinf({0}.x) || isinf({0}.y)"),
     "Complex": lambda emit: f"({c_type(emit.out)})({', '.join(emit.inputs(part_dtype(emit.out)))})",
