@@ -48,7 +48,21 @@ OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, LENGTHS,
     }
 }
 
-/* A group scans a piece of a row: it writes the total of the piece, or the results from the given starts. */
+/* The items of a group replace the sums in a tile with their running totals. */
+void scan()
+{
+    local_barrier();
+    for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {
+        const W before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
+        local_barrier();
+        if (LID_0 >= reach)
+            tile[LID_0] = combine(before, tile[LID_0]);
+        local_barrier();
+    }
+}
+
+/* A group accumulates a piece of a row, in tiles of EACH consecutive elements for each item: it writes the total of the
+piece, or the results from the given starts. */
 KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LENGTHS,
     ARRAY T *x, X_STEPS, ga_ssize x_step, ARRAY T *z, Z_STEPS, ga_ssize z_step, ARRAY W *totals, LOCAL_MEM_ARG W *tile)
 {
@@ -58,23 +72,40 @@ KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LE
     ga_ssize xp[1] = {0}, zp[1] = {0};
     const int c = 0;
     ADD_OFFSETS
+    LOCAL_MEM_ARG W *elements = tile + LDIM_0;
     const bool later = writing && mine > 0;
     W carry = later ? totals[row * pieces + mine - 1] : 0;
-    for (ga_size at = begin; at < end; at += LDIM_0) {
-        const ga_size i = at + LID_0;
-        tile[LID_0] = i < end ? LOAD(x[xp[0] + (ga_ssize)i * x_step]) : (W)IDENTITY;
+    for (ga_size at = begin; at < end; at += LDIM_0 * EACH) {
+        /* Neighbouring items read neighbouring elements; a gap after each item's elements avoids bank conflicts. */
+        for (ga_size e = LID_0; e < LDIM_0 * EACH; e += LDIM_0)
+            elements[e + e / EACH] = at + e < end ? LOAD(x[xp[0] + (ga_ssize)(at + e) * x_step]) : (W)IDENTITY;
         local_barrier();
-        for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {
-            const W before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
-            local_barrier();
-            if (LID_0 >= reach)
-                tile[LID_0] = combine(before, tile[LID_0]);
-            local_barrier();
-        }
+        LOCAL_MEM_ARG W *own = elements + LID_0 * (EACH + 1);
+        W sum = own[0];
+        for (int e = 1; e < EACH; ++e)
+            sum = combine(sum, own[e]);
+        tile[LID_0] = sum;
+        SCAN
         const bool carried = later || at > begin;
-        if (writing && i < end)
-            z[zp[0] + (ga_ssize)i * z_step] = STORE(carried ? combine(carry, tile[LID_0]) : tile[LID_0]);
-        carry = carried ? combine(carry, tile[LDIM_0 - 1]) : tile[LDIM_0 - 1];
+        const W total = tile[LDIM_0 - 1];
+        if (writing) {
+            W before = carry;
+            bool follows = carried;
+            if (LID_0 > 0) {
+                before = carried ? combine(carry, tile[LID_0 - 1]) : tile[LID_0 - 1];
+                follows = true;
+            }
+            for (int e = 0; e < EACH; ++e) {
+                before = follows ? combine(before, own[e]) : own[e];
+                own[e] = before;
+                follows = true;
+            }
+            local_barrier();
+            for (ga_size e = LID_0; e < LDIM_0 * EACH; e += LDIM_0)
+                if (at + e < end)
+                    z[zp[0] + (ga_ssize)(at + e) * z_step] = STORE(elements[e + e / EACH]);
+        }
+        carry = carried ? combine(carry, total) : total;
         local_barrier();
     }
     if (!writing && LID_0 == 0)
@@ -89,14 +120,7 @@ KERNEL void starts(ga_size pieces, ARRAY W *totals, LOCAL_MEM_ARG W *tile)
     for (ga_size at = 0; at < pieces; at += LDIM_0) {
         const ga_size i = at + LID_0;
         tile[LID_0] = i < pieces ? totals[first + i] : (W)IDENTITY;
-        local_barrier();
-        for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {
-            const W before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
-            local_barrier();
-            if (LID_0 >= reach)
-                tile[LID_0] = combine(before, tile[LID_0]);
-            local_barrier();
-        }
+        SCAN
         const W sum = at > 0 ? combine(carry, tile[LID_0]) : tile[LID_0];
         carry = at > 0 ? combine(carry, tile[LDIM_0 - 1]) : tile[LDIM_0 - 1];
         if (i < pieces)

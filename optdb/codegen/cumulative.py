@@ -18,15 +18,15 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import collapse, steps_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.types import c_type, unsigned
-from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, functions, typed, work_dtype
+from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import empty
 
 _KERNELS = functions("cumulative.cl")
 
 #: Number of rows that a CPU work item interleaves.
 SIDE_BY_SIDE = 8
-#: Work-group size on GPUs.
-GROUP = 256
+#: Work-group size on GPUs, and the number of consecutive elements that an item accumulates.
+GROUP, EACH = 256, 8
 #: On GPUs, work groups scan rows of at least `LONG` elements if there are fewer than `MANY` rows.
 LONG, MANY = 512, 2048
 
@@ -48,13 +48,14 @@ class Cumulate(Operation):
             "WIDTH": SIDE_BY_SIDE if serial else 1,
             "IDENTITY": 0 if self.mode == "add" else 1,
             "COMBINE": _combine(self.x.dtype, self.mode),
+            "EACH": EACH,
             "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
             "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
             "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
             "ADD_OFFSETS": add_offsets("rest", "k", len(dims), {"xp[c]": "xs", "zp[c]": "zs"}),
         }
         names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
-        text = "".join(_KERNELS[name] for name in names)
+        text = filled("".join(_KERNELS[name] for name in names), SCAN=body(_KERNELS["scan"]))
         kernels = Kernel.all_of(ROUND_EACH_STEP + typed(text, self.x.dtype, **words))
         return kernels + (copying(self.x).kernels() if self.axis is None else [])
 
@@ -83,9 +84,10 @@ class Cumulate(Operation):
     def _in_pieces(self, kernels: Kernels, count: int, n: int, args: Sequence[Any]) -> None:
         profile, work = self.context.profile, work_dtype(self.x.dtype)
         group = min(GROUP, profile.max_local_size)
-        tile = group * np.dtype(work).itemsize
+        # The totals of the items, and the items' elements with gaps.
+        tile = group * (EACH + 2) * np.dtype(work).itemsize
         target_pieces = max(1, profile.compute_units * 8 // count)
-        piece = -(-max(-(-n // target_pieces), LONG) // group) * group
+        piece = -(-max(-(-n // target_pieces), LONG) // (group * EACH)) * group * EACH
         pieces = -(-n // piece)
         totals = empty(self.context, (count, pieces), work)
         items = count * pieces * group

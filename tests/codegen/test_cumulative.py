@@ -38,7 +38,7 @@ def test_all_axes_and_layouts(each_device_kind, dtype, mode):
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float32", "int16", "float16"])
-@pytest.mark.parametrize("shape, axis", [((5000,), 0), ((2, 1025), 1), ((700, 3), 0), ((513, 2), None)])
+@pytest.mark.parametrize("shape, axis", [((5000,), 0), ((2, 1025), 1), ((700, 3), 0), ((513, 2), None), ((70001,), 0)])
 def test_long_rows(each_device_kind, dtype, shape, axis):
     value = (np.random.default_rng(1).normal(size=shape) * 9).astype(dtype)
     got = cumulated(device_array(value), "add", axis)

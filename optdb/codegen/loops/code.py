@@ -74,7 +74,7 @@ class LoopCode:
         target_code = TargetCode(self)
         computed = [*declared, code.statements, *target_code.body]
         if self.loop.in_quads:
-            points = self._quads(names, computed, target_code)
+            points = self._quads(names, computed)
         else:
             count = f"(int)min((ga_size){self.loop.width}, stop - i)" if self.loop.is_serial else "1"
             points = [f"const int count = {count};", *self._loads(names), *computed]
@@ -211,7 +211,7 @@ class LoopCode:
             lines.append(f"const {self._type(source.buffer.dtype)} {name} = {value};")
         return lines
 
-    def _quads(self, names: Sequence[str], computed: Sequence[str], target_code: TargetCode) -> list[str]:
+    def _quads(self, names: Sequence[str], computed: Sequence[str]) -> list[str]:
         """Return the statements that compute four neighbours; at the end of the only row, there may be fewer."""
         is_last = len(self.loop.domain) == 1
         before, each = [], []
