@@ -80,13 +80,17 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
         raise IndexError("an index is out of bounds for an axis of length 0")
     wide = cast(index, "int64")
     if index.size:
-        limits = [Constant(np.full((1,) * index.ndim, limit), of_lengths=True) for limit in (-length, length)]
-        above, below = applied("GE", "bool", wide, limits[0]), applied("LT", "bool", wide, limits[1])
+        above = applied("GE", "bool", wide, _of_length(-length, index.ndim))
+        below = applied("LT", "bool", wide, _of_length(length, index.ndim))
         within = applied("AND", "bool", above, below)
         message = f"an index is out of bounds for an axis of length {length}"
         trace.tracer.check(within, lambda: IndexError(message))
-    zero, many = (Constant(np.full((1,) * index.ndim, number), of_lengths=True) for number in (0, length))
-    return applied("Switch", "int64", applied("LT", "bool", wide, zero), applied("Add", "int64", wide, many), wide)
+    is_negative = applied("LT", "bool", wide, _of_length(0, index.ndim))
+    return applied("Switch", "int64", is_negative, applied("Add", "int64", wide, _of_length(length, index.ndim)), wide)
+
+
+def _of_length(number: int, ndim: int) -> Constant:
+    return Constant(np.full((1,) * ndim, number, "int64"), of_lengths=True)
 
 
 def _counted_axis(index: Constant) -> int | None:
