@@ -111,4 +111,6 @@ def test_the_trial_comes_to_its_end_on_a_processor(context):
     found = try_barriers(context, until_right=False)
     assert list(found) == list(GRID_BARRIERS)
     assert "does not build" in found["PTX release"]["reason"]
-    assert found["atomics"]["right"] or "wait for each other" in found["atomics"]["reason"]
+    # Groups that spin on the cores of a busy processor may also reach the time limit.
+    reason = found["atomics"].get("reason", "")
+    assert found["atomics"]["right"] or "wait for each other" in reason or "did not finish" in reason
