@@ -89,17 +89,12 @@ KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LE
         const bool carried = later || at > begin;
         const W total = tile[LDIM_0 - 1];
         if (writing) {
-            W before = carry;
-            bool follows = carried;
-            if (LID_0 > 0) {
-                before = carried ? combine(carry, tile[LID_0 - 1]) : tile[LID_0 - 1];
-                follows = true;
-            }
-            for (int e = 0; e < EACH; ++e) {
-                before = follows ? combine(before, own[e]) : own[e];
-                own[e] = before;
-                follows = true;
-            }
+            if (LID_0 > 0)
+                own[0] = combine(carried ? combine(carry, tile[LID_0 - 1]) : tile[LID_0 - 1], own[0]);
+            else if (carried)
+                own[0] = combine(carry, own[0]);
+            for (int e = 1; e < EACH; ++e)
+                own[e] = combine(own[e - 1], own[e]);
             local_barrier();
             for (ga_size e = LID_0; e < LDIM_0 * EACH; e += LDIM_0)
                 if (at + e < end)

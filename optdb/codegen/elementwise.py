@@ -68,17 +68,30 @@ class Operand:
         """Return a statement that declares four neighbours."""
         return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
-    def read_quad(self, index: str, condition: str, other: str = "") -> str:
-        """Return statements that read four neighbours, starting at `index`.
+    def read_quad(self, index: str, condition: str, other: str = "", array: str = "") -> str:
+        """Return statements that read four neighbours, starting at `index`, of the named array, by default the operand.
 
         If `condition` is false, each element ``l`` is read at `other`, or at `index` if `other` is empty.
         """
+        array = array or f"{self.name}_at"
         return f"""{self.declare_quad()}
 if ({condition})
-    {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({self.name}_at + {index});
+    {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({array} + {index});
 else
     for (int l = 0; l < {QUAD}; ++l)
-        {self.name}_quad.s[l] = {self.name}_at[{other or index}];"""
+        {self.name}_quad.s[l] = {array}[{other or index}];"""
+
+    def write_quad(self, index: str, is_last: bool, array: str = "") -> str:
+        """Return code that writes four neighbours, starting at `index`; with `is_last`, only `count` of them."""
+        array = array or f"{self.name}_at"
+        whole = f"*(GLOBAL_MEM {QUADS[self.size]} *)({array} + {index}) = {self.name}_quad.v;"
+        if not is_last:
+            return whole
+        return f"""if (count == {QUAD})
+    {whole}
+else
+    for (int l = 0; l < count; ++l)
+        {array}[{index} + l] = {self.name}_quad.s[l];"""
 
     def reader(self, prefix: str) -> str:
         """Return the name of the function that reads a vector of elements; kernels prefix it with their name."""
@@ -221,12 +234,11 @@ class ElementCode:
     def _contiguous_quads(self) -> str:
         count = f"const int count = (int)min((ga_size){QUAD}, n - i);"
         reads = [x.read_quad("i", f"count == {QUAD}", "i + min(l, count - 1)") for x in self.many]
-        return self._quads([count, *reads], map(_write_contiguous_quad, self.outputs))
+        return self._quads([count, *reads], [x.write_quad("i", is_last=True) for x in self.outputs])
 
     def _quads_of_rows(self) -> str:
         reads = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
-        writes = [f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs]
-        return self._quads(reads, writes)
+        return self._quads(reads, [x.write_quad(f"{x.name}_p", is_last=False) for x in self.outputs])
 
     def _quads(self, reads: Iterable[str], writes: Iterable[str]) -> str:
         lines = [
@@ -241,15 +253,6 @@ class ElementCode:
             *writes,
         ]
         return joined(lines)
-
-
-def _write_contiguous_quad(x: Operand) -> str:
-    """Return code that writes `QUAD` elements, starting at `i`; out-of-range elements are masked."""
-    return f"""if (count == {QUAD})
-    *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
-else
-    for (int l = 0; l < count; ++l)
-        {x.name}_at[i + l] = {x.name}_quad.s[l];"""
 
 
 def has_quad_rows(steps: Sequence[int]) -> bool:

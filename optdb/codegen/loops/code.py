@@ -9,7 +9,6 @@ from optdb.codegen.kernels import Kernel, Packed, ctype
 from optdb.codegen.loops.body import Buffer, LengthValue, Load, LoopIndex, RowProduct
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
-from optdb.codegen.loops.quads import read_quad, write_quad
 from optdb.codegen.loops.sizes import SizeArguments, packed, packed_number, packed_params
 from optdb.codegen.loops.targets import (
     ColumnSum,
@@ -128,6 +127,8 @@ class LoopCode:
 
     def _with_size_arguments(self, program: ScalarProgram) -> ScalarProgram:
         """Return a program whose reads at computed indices have the code of their offsets."""
+        if not self.loop.body.tables:
+            return program
 
         def rewritten(scalar: Scalar) -> Scalar:
             if scalar.name != "Element":
@@ -214,6 +215,7 @@ class LoopCode:
     def _quads(self, names: Sequence[str], computed: Sequence[str]) -> list[str]:
         """Return the statements that compute four neighbours; at the end of the only row, there may be fewer."""
         is_last = len(self.loop.domain) == 1
+        is_whole = f"count == {QUAD}" if is_last else "1"
         before, each = [], []
         for name, source in zip(names, self.loop.body.sources):
             if self.loop.is_uniform(source) or not isinstance(source, Load | LoopIndex):
@@ -226,14 +228,12 @@ class LoopCode:
             operand, array = Operand.of(name, source.buffer.dtype), f"{self.name_of(source.buffer)}_at"
             value = f"{array}[{at}]"
             if self.loop.is_quad(source.index):
-                before.append(read_quad(operand, f"{array} + {name}_p", is_last))
+                before.append(operand.read_quad(f"{name}_p", is_whole, f"{name}_p + min(l, count - 1)", array))
                 value = f"{name}_quad.s[lane]"
             (each if step else before).append(f"const {operand.computed} {name} = {operand.load}({value});")
         stored = [(Operand.of(f"s{number}", x.buffer.dtype), x) for number, x in self.loop.stores()]
         before += [operand.declare_quad() for operand, _ in stored]
-        written = [
-            write_quad(operand, f"{self.name_of(x.buffer)}_at + {operand.name}_p", is_last) for operand, x in stored
-        ]
+        written = [x.write_quad(f"{x.name}_p", is_last, f"{self.name_of(to.buffer)}_at") for x, to in stored]
         count = f"(int)min((ga_size){QUAD}, (ga_size){packed_number(0)} - i)" if is_last else f"{QUAD}"
         lanes = f"#pragma unroll\nfor (int lane = 0; lane < {QUAD}; ++lane) {'if (lane < count) ' * is_last}{{"
         return [f"const int count = {count};", *before, lanes, *each, *computed, "}", *written]

@@ -11,24 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from optdb.codegen.elementwise import QUAD, WIDTH
+from optdb.codegen.elementwise import QUAD, WIDTH, has_quad_rows
 from optdb.codegen.loops.body import Buffer, Index, LengthValue, Load, LoopBody, LoopIndex, RowProduct
 from optdb.codegen.loops.grids import GROUP, LoopGrid
-from optdb.codegen.loops.quads import MOST_SCALARS, is_aligned
 from optdb.codegen.loops.sizes import NARROW
-from optdb.codegen.loops.targets import (
-    ColumnSum,
-    ElementStore,
-    Fold,
-    Scatter,
-    ScatterStore,
-    Target,
-    results_of,
-)
+from optdb.codegen.loops.targets import ColumnSum, ElementStore, Fold, Scatter, ScatterStore, Target, results_of
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 from optdb.runtime.device_profiles import DeviceProfile
+
+#: Maximum number of scalar operations per point for which a GPU's item computes four points.
+_MOST_SCALARS = 32
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
@@ -115,7 +109,7 @@ class LoopKernel:
         at_once = self.profile.items_at_once * self.profile.compute_units
         if self.profile.device_kind != "gpu" or self.is_scalar or self.points <= at_once:
             return False
-        if len(self.program.steps) > MOST_SCALARS or (len(self.domain) > 1 and self.domain[-1] % QUAD):
+        if len(self.program.steps) > _MOST_SCALARS or (len(self.domain) > 1 and self.domain[-1] % QUAD):
             return False
         # Scattered access takes most of the time, and reading four points of a column at once makes it slower.
         loads = [source.index for source in self.body.sources if isinstance(source, Load)]
@@ -127,7 +121,8 @@ class LoopKernel:
 
     def is_quad(self, index: Index) -> bool:
         """Return whether four neighbours are adjacent and aligned."""
-        return is_aligned(index.const, self.factors(index))
+        factors = self.factors(index)
+        return factors[-1] == 1 and not index.const % QUAD and has_quad_rows(factors)
 
     def fits(self, arrays: Sequence[Array]) -> bool:
         """Return whether arrays for the kernel's buffers begin at addresses that `in_quads` needs."""

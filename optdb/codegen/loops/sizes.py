@@ -76,9 +76,9 @@ class SizeArguments:
 
 
 def _divisor(length: int) -> int:
-    """Return a multiplier, in 32 bits, and above them a shift: a product by it, shifted, is an index over `length`.
+    """Return a multiplier in the low 32 bits and a shift above: ``index * multiplier >> shift`` is ``index // length``.
 
-    It is exact for indices below 2^31. See Granlund and Montgomery, Division by Invariant Integers using
+    The quotient is exact for indices below 2^31. See Granlund and Montgomery, Division by Invariant Integers using
     Multiplication (PLDI 1994).
     """
     shift = 31 + (length - 1).bit_length()

@@ -102,8 +102,8 @@ def atomic_addition(dtype: str, takes_ptx: bool = False) -> str:
     words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
     words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
     if takes_ptx:
-        number, register = {"f": ("f", "fd"), "i": ("u", "rl"), "u": ("u", "rl")}[np.dtype(dtype).kind]
-        words |= {"TYPE": f"{number}{64 if is_wide else 32}", "REGISTER": f'"{register[is_wide]}"'}
+        types, registers = (("f32", "f64"), "fd") if np.dtype(dtype).kind == "f" else (("u32", "u64"), "rl")
+        words |= {"TYPE": types[is_wide], "REGISTER": f'"{registers[is_wide]}"'}
     name = "add_by_instruction" if takes_ptx else "add_atomically"
     code = filled(functions("loops/loops.cl")[name], **{name: f"add_atomically_{kind}"}, **words)
     return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code

@@ -184,8 +184,11 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
     least = max(_SHARE_OF_ROW // over.neighbours, 1)
     team = 1
     while team < group and team < m:
-        is_busy = team * 2 * least > m and n * team >= target_groups * group
-        if is_busy if team < _WARP else team * 2 * smallest_item > m:
+        if team < _WARP:
+            is_enough = team * 2 * least > m and n * team >= target_groups * group
+        else:
+            is_enough = team * 2 * smallest_item > m
+        if is_enough:
             break
         team *= 2
     parts = parts_of(n, m, target_groups, smallest=group * smallest_item) if team == group and not whole else 1
