@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from memcheck.case import in_order_file, load, never_launched, once_runs, shared_kernels
-from memcheck.coverage import gaps, needed_in_order, op_classes, short_name
+from memcheck.case import first_runs, load, more_runs_file, never_launched, shared_kernels
+from memcheck.coverage import gaps, needed_runs, op_classes, short_name
 from memcheck.report import show
 from memcheck.runner import CannotRun, Settings, run_all
 from optdb.runtime.device_profiles import DEVICE_KINDS
@@ -18,10 +18,10 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--once",
     is_flag=True,
-    help="Run each case in one layout, and in C order only where that launches other kernels, with one dtype each; "
+    help="Run each case with one dtype and in one layout, and with others only where these launch other kernels; "
     "kernels for GPUs are optimized.",
 )
-@click.option("--choose", is_flag=True, help="Run all cases, then list those that --once also runs in C order.")
+@click.option("--choose", is_flag=True, help="Run all cases, then list the runs that --once needs.")
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops must all have cases.")
 @click.option("--timeout", default=60.0, show_default=True, help="Timeout of a run, in seconds.")
@@ -64,8 +64,7 @@ def main(
     missing = gaps(classes, results, device_kinds, never, shared_kernels(table))
     show(console, classes, results, missing, partial=bool(select))
     if choose:
-        cases = needed_in_order(results, once_runs(table))
-        in_order_file(table).write_text("".join(f"{case}\n" for case in cases))
+        more_runs_file(table).write_text("".join(f"{run}\n" for run in needed_runs(results, first_runs(table))))
     failed = any(not result.clean for result in results) or (missing and not select)
     raise SystemExit(1 if failed else 0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,40 +133,38 @@ class Run:
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     """Return the runs of a module's CASES whose names contain a text.
 
-    With `once`, return one run per case, with arrays that are not in C order if possible. Cases that `in_order` lists
-    also get a run in C order, in another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
+    With `once`, return one run per case, with arrays that are not in C order if possible, and the runs in `more_runs`.
     """
-    if not once:
-        cases: Sequence[Case] = importlib.import_module(table).CASES
-        return [run for case in cases for run in case.runs() if select in str(run)]
-    listed, runs = in_order(table), once_runs(table)
-    chosen = (run for always, more in runs for run in [always, *more] if run is always or str(run.case) in listed)
-    return [run for run in chosen if select in str(run)]
+    cases: Sequence[Case] = importlib.import_module(table).CASES
+    runs = [run for case in cases for run in case.runs()]
+    if once:
+        kept = {*map(str, first_runs(table)), *more_runs(table)}
+        runs = [run for run in runs if str(run) in kept]
+    return [run for run in runs if select in str(run)]
 
 
-def once_runs(table: str) -> list[tuple[Run, list[Run]]]:
-    """Return, for each case of a module, the run that `once` includes, and the run, if any, that `in_order` adds."""
-    found = []
-    for number, case in enumerate(importlib.import_module(table).CASES):
-        turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
-        _, *others = turns[number % len(turns)]
-        in_c_order = turns[(number + 1) % len(turns)][0]
-        found.append((others[number % len(others)], [in_c_order]) if others else (in_c_order, []))
-    return found
+def first_runs(table: str) -> list[Run]:
+    """Return the run of each case of a module that `once` always includes."""
+    return [_first_run(case) for case in importlib.import_module(table).CASES]
 
 
-def in_order_file(table: str) -> Path:
-    """Return the file that lists a table's cases, one per line, that `once` also runs in C order.
+def _first_run(case: Case) -> Run:
+    # Chosen by name, so that new cases do not change the runs of others.
+    number = zlib.crc32(str(case).encode())
+    turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
+    in_c_order, *others = turns[number % len(turns)]
+    return others[number % len(others)] if others else in_c_order
 
-    Their runs in C order launch kernels that no other run launches.
-    """
-    return Path(inspect.getfile(importlib.import_module(table))).with_suffix(".in_order.txt")
+
+def more_runs_file(table: str) -> Path:
+    """Return the file that lists other runs that `once` includes, one per line, because they launch other kernels."""
+    return Path(inspect.getfile(importlib.import_module(table))).with_suffix(".more_runs.txt")
 
 
-def in_order(table: str) -> list[str]:
-    """Return the cases that `in_order_file` lists; all cases of a table without such a file."""
-    file = in_order_file(table)
-    return file.read_text().splitlines() if file.exists() else list(map(str, importlib.import_module(table).CASES))
+def more_runs(table: str) -> list[str]:
+    """Return the runs that `more_runs_file` lists; all runs of a table without such a file."""
+    file = more_runs_file(table)
+    return file.read_text().splitlines() if file.exists() else list(map(str, load(table)))
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

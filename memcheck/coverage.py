@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import ModuleType
 
 from memcheck.case import Run
@@ -50,10 +50,9 @@ def gaps(
     return [*found, *_stale(results, never)]
 
 
-def needed_in_order(results: Iterable[Result], runs: Sequence[tuple[Run, list[Run]]]) -> list[str]:
-    """Return few cases whose runs in C order launch all kernels that only such runs launch; see `once_runs`."""
-    always = {str(run) for run, _ in runs}
-    candidates = {str(run) for _, more in runs for run in more}
+def needed_runs(results: Iterable[Result], first: Iterable[Run]) -> list[str]:
+    """Return few runs that launch all kernels that the runs in `first` do not launch."""
+    always = set(map(str, first))
     launches: dict[str, set[tuple[str, Named]]] = {}
     cost: dict[str, float] = {}
     known: set[tuple[str, Named]] = set()
@@ -61,13 +60,13 @@ def needed_in_order(results: Iterable[Result], runs: Sequence[tuple[Run, list[Ru
         launched = {(result.device_kind, named) for named in result.launched}
         if result.run in always:
             known |= launched
-        elif result.run in candidates:
-            launches.setdefault(result.case, set()).update(launched)
-            cost[result.case] = cost.get(result.case, 0) + result.seconds
+        else:
+            launches.setdefault(result.run, set()).update(launched)
+            cost[result.run] = cost.get(result.run, 0) + result.seconds
     missing = set().union(*launches.values()) - known
     chosen: list[str] = []
     while missing:
-        chosen.append(max(launches, key=lambda case: (len(launches[case] & missing), -cost[case])))
+        chosen.append(max(launches, key=lambda run: (len(launches[run] & missing), -cost[run])))
         missing -= launches[chosen[-1]]
     return sorted(chosen)
 

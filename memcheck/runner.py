@@ -37,8 +37,8 @@ class CannotRun(RuntimeError):
 class Settings:
     """The settings of a run: the module with the cases, and a part of the names of the runs, empty for all.
 
-    With `once`, each case is only run twice, in C order and in another layout, with optimized kernels for GPUs. One run
-    may take `timeout` seconds; the first run may take ten times as many, because it includes all imports.
+    `once` omits most runs of a case, see `memcheck.case.load`, and optimizes kernels for GPUs. One run may take
+    `timeout` seconds; the first run may take ten times as many, because it includes all imports.
     """
 
     table: str = "memcheck.cases"

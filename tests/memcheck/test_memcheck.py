@@ -12,8 +12,8 @@ from rich.console import Console
 
 from memcheck import runner
 from memcheck.__main__ import main
-from memcheck.case import in_order, load, once_runs
-from memcheck.coverage import gaps, needed_in_order, op_classes
+from memcheck.case import first_runs, load, more_runs
+from memcheck.coverage import gaps, needed_runs, op_classes
 from memcheck.layouts import LAYOUTS, PLAIN
 from memcheck.log import Finding, parse
 from memcheck.records import Result
@@ -125,45 +125,41 @@ def test_runs_of_a_case_are_of_one_share():
     assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
 
 
-def test_each_case_runs_in_another_layout_and_listed_ones_in_c_order():
-    all_runs, some = load("memcheck.cases"), load("memcheck.cases", once=True)
-    assert set(map(str, some)) < set(map(str, all_runs))
-    plain, others = ([run for run in some if (run.layout == PLAIN) is is_plain] for is_plain in (True, False))
-    listed = in_order("memcheck.cases")
-    assert listed == sorted(listed) and set(listed) <= {str(run.case) for run in plain}
-    has_layouts = {str(run.case) for run in all_runs if run.layout != PLAIN}
-    assert {str(run.case) for run in plain} == {str(run.case) for run in all_runs} - (has_layouts - {*listed})
-    assert {str(run.case) for run in others} == has_layouts
-    assert len({run.case for run in others}) == len(others)
-    assert {run.layout for run in others} == set(LAYOUTS) - {PLAIN}
+def test_each_case_runs_once_in_another_layout_and_listed_runs_are_added():
+    all_runs, some = map(str, load("memcheck.cases")), load("memcheck.cases", once=True)
+    listed, first = more_runs("memcheck.cases"), first_runs("memcheck.cases")
+    assert listed == sorted(listed) and not {*listed} & {*map(str, first)}
+    assert [run for run in all_runs if run in {*listed, *map(str, first)}] == list(map(str, some))
+    has_layouts = {str(run.case) for run in load("memcheck.cases") if run.layout != PLAIN}
+    assert {str(run.case) for run in first if run.layout == PLAIN}.isdisjoint(has_layouts)
+    assert len({run.case for run in first}) == len(first)
+    assert {run.layout for run in first} == set(LAYOUTS)
     products = [run for run in some if "OpenCLDot22" in str(run)]
     assert {run.dtype for run in products} >= {"float16", "float32", "float64"}
     assert load("memcheck.cases", "OpenCLDot22", once=True) == products
 
 
-def test_cases_whose_kernels_only_run_in_c_order_are_chosen():
-    runs = once_runs("memcheck.cases")
-    (first, (first_in_order,)), (second, (second_in_order,)), (third, (third_in_order,)) = [
-        (run, more) for run, more in runs if more
-    ][:3]
+def test_runs_that_launch_further_kernels_are_chosen():
+    first = first_runs("memcheck.cases")[:3]
+    others = [next(run for run in one.case.runs() if str(run) != str(one)) for one in first]
 
     def result(run, kernels, kind="gpu", seconds=1.0):
         return Result(str(run), str(run.case), kind, launched={("Op", name) for name in kernels}, seconds=seconds)
 
     results = [
-        *[result(first, "a"), result(first_in_order, "ab", seconds=3.0)],
-        *[result(second, "ac"), result(second_in_order, "b")],
-        *[result(third, "d"), result(third_in_order, "c")],
-        result(third, "c", "cpu"),
+        *[result(first[0], "a"), result(others[0], "ab", seconds=3.0)],
+        *[result(first[1], "ac"), result(others[1], "b")],
+        *[result(first[2], "d"), result(others[2], "c")],
+        result(first[2], "c", "cpu"),
     ]
-    assert needed_in_order(results, runs) == [str(second.case)]
+    assert needed_runs(results, first) == [str(others[1])]
     # A kernel for another kind of device is another kernel.
-    results.append(result(third_in_order, "b", "cpu"))
-    assert needed_in_order(results, runs) == sorted([str(second.case), str(third.case)])
+    results.append(result(others[2], "b", "cpu"))
+    assert needed_runs(results, first) == sorted(map(str, others[1:]))
 
 
-def test_all_cases_without_a_list_run_in_c_order():
-    assert {str(run.case) for run in load(PLANTED, once=True) if run.layout == PLAIN} == set(in_order(PLANTED))
+def test_a_table_without_a_list_runs_all():
+    assert list(map(str, load(PLANTED, once=True))) == list(map(str, load(PLANTED)))
 
 
 def test_a_choice_needs_all_runs():
