@@ -100,7 +100,7 @@ class InOrder(Copying):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
-        # Do not reuse the previous output, which may be the input of an earlier call.
+        # Do not overwrite the previous output: it may be the input of an earlier call.
         outputs[0][0] = x if is_contiguous(x, self.leading) else copied(x, self._copying, kernels, self.context)
 
 
@@ -203,7 +203,7 @@ class FillDiagonalOffset(FillDiagonal):
         rows, columns = shape
         start = right if right >= 0 else -right * columns
         count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
-        # Use the same slice as the host even if the matrix has no such diagonal: `end` may then be a negative index.
+        # Like the host, use this slice even if the matrix has no such diagonal and `end` is a negative index.
         end = start + (columns + 1) * count
         first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
         return first, step, number

@@ -84,7 +84,7 @@ class Cumulate(Operation):
     def _in_pieces(self, kernels: Kernels, count: int, n: int, args: Sequence[Any]) -> None:
         profile, work = self.context.profile, work_dtype(self.x.dtype)
         group = min(GROUP, profile.max_local_size)
-        # The totals of the items, and the items' elements with gaps.
+        # Each item needs local memory for a total, its elements, and a gap after the elements.
         tile = group * (EACH + 2) * np.dtype(work).itemsize
         target_pieces = max(1, profile.compute_units * 8 // count)
         piece = -(-max(-(-n // target_pieces), LONG) // (group * EACH)) * group * EACH

@@ -1,9 +1,10 @@
 """Code of elementwise kernels.
 
-For any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and ``strided``
-for any strides. ``lanes``, for CPUs, processes a row in vectors. On GPUs, an item processes four neighbours in arrays
-of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element (``narrow``). ``row_quads`` and
-``narrow`` use 32-bit indexes; ``wide`` is the ``strided`` kernel for arrays that need larger indexes.
+In kernels for any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and
+``strided`` for arrays of any strides. On CPUs, ``lanes`` processes a row in vectors. On GPUs, an item processes four
+neighbours in arrays of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element
+(``narrow``). ``row_quads`` and ``narrow`` use 32-bit indexes; for arrays that need larger indexes, ``wide`` is the same
+as ``strided``.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Operand:
         return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
     def read_quad(self, index: str, condition: str, other: str = "", array: str = "") -> str:
-        """Return statements that read four neighbours, starting at `index`, of the named array, by default the operand.
+        """Return statements that read four neighbours of `array` (by default the operand), starting at `index`.
 
         If `condition` is false, each element ``l`` is read at `other`, or at `index` if `other` is empty.
         """
@@ -94,11 +95,11 @@ else
         {array}[{index} + l] = {self.name}_quad.s[l];"""
 
     def reader(self, prefix: str) -> str:
-        """Return the name of the function that reads a vector of elements; kernels prefix it with their name."""
+        """Return the name of the function that reads a vector of elements; `prefix` is the name of the kernels."""
         return f"{prefix}_read_{self.stored}"
 
     def writer(self, prefix: str) -> str:
-        """Return the name of the function that writes a vector of elements; kernels prefix it with their name."""
+        """Return the name of the function that writes a vector of elements; `prefix` is the name of the kernels."""
         return f"{prefix}_write_{self.stored}"
 
     def lane_reader(self, prefix: str) -> str:
@@ -163,7 +164,7 @@ class ElementCode:
         return [*self.many, *self.outputs]
 
     def kernels(self) -> str:
-        """Return the kernels for `device_kind`, or for all devices."""
+        """Return the code of the kernels for `device_kind`, or for any device if it is None."""
         last, code = self.ndim - 1, functions("elementwise.cl")
         offsets = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
         once = joined([*(x.read("0") for x in self.inputs if x.single), self.once])
@@ -208,7 +209,7 @@ class ElementCode:
         return ", ".join([*numbers, *[f"{size} len{d}" for d in dims], *[x.param for x in self.operands], *steps])
 
     def _element(self, offset: str | None = None) -> str:
-        """Return code that computes element `i`; `offset` is the suffix of the names of the arrays' offsets."""
+        """Return code that computes element `i`, or the element at the offsets whose names have the suffix `offset`."""
 
         def at(x: Operand) -> str:
             return "i" if offset is None else f"{x.name}{offset}"

@@ -43,7 +43,7 @@ class JoinArrays(Copying):
         for array in arrays:
             stop = start + array.shape[axis]
             slab = _slab(out, axis, start, stop)
-            # Plans treat buffer copies as independent commands. On a GPU, a few buffer copies are slower than kernels.
+            # Plans treat buffer copies as independent commands, but a few copies are slower than kernels on a GPU.
             if len(arrays) >= MANY and is_contiguous(array) and is_contiguous(slab):
                 copy_bytes(slab, array)
             else:
@@ -133,7 +133,7 @@ class Pad(Copying):
         if x.shape == shape and all(map(_is_whole, index, shape)):
             outputs[0][0] = x
             return
-        # Do not reuse the previous output, which may be the input of an earlier call.
+        # Do not overwrite the previous output: it may be the input of an earlier call.
         out = outputs[0][0] = empty(self.context, shape, x.dtype)
         part = subtensor(out, index)
         x = broadcast_view(x, part.shape, self)

@@ -264,7 +264,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return window counts if an array has one element per window, else None; raise ValueError for bad shapes."""
+        """Return the numbers of windows if an array determines them, else None; raise ValueError for bad shapes."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -324,7 +324,10 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """For each window, the sum of the third array where the first array equals the maximum in the second array."""
+    """For each window, the sum of the third array's elements where the first array equals the window's maximum.
+
+    The second array contains the maxima.
+    """
 
     def _kernel(self) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"

@@ -2,8 +2,8 @@
 
 The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream; sample i is the next number of
 stream ``i % n_streams``. Several steps of PCG64 are equivalent to one step with other factors (`jump`), so each work
-item computes its own first state. Sources: P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators with
-Multipliers of the form a = +/- 2^d +/- 2^e (2000); M. E. O'Neill, PCG: A Family of Simple Fast Space-Efficient
+item can jump to its own first state. Sources: P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators
+with Multipliers of the form a = +/- 2^d +/- 2^e (2000); M. E. O'Neill, PCG: A Family of Simple Fast Space-Efficient
 Statistically Good Algorithms for Random Number Generation (2014); F. B. Brown, Random Number Generation with Arbitrary
 Strides (1994).
 """

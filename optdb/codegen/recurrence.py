@@ -22,8 +22,8 @@ class SavedProducts(Operation):
 
     The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
     in the requested steps; the matrix; and, if there is an addend, the sequence that contains it and the sequence's
-    elements in the requested steps. The result is a view of the saved products if addresses show that the requested
-    arrays are views of the same steps.
+    elements in the requested steps. If the addresses of the requested states and elements show that they are views of
+    the same rows of the full arrays, the result is a view of the saved products; otherwise, it is computed.
     """
 
     #: Spec of the requested states. All arrays have this dtype; all except the matrix have three axes.

@@ -26,7 +26,7 @@ _ALIGNMENT = 256
 _KEPT = 256
 #: The keys under which a context keeps the scratch memory, the arrays within this memory, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use shared memory are in the queue, so that other threads enqueue their launches later.
+#: Held until all launches that use the scratch memory are in the queue; launches of other threads come later.
 _using_memory = threading.RLock()
 
 
@@ -48,7 +48,7 @@ def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
             lengths = _lengths(dtype, sizes)
             memory = context.kept.get(MEMORY)
             if memory is None or memory.nbytes < sum(lengths):
-                context.kept.pop(MEMORY, None)  # release before a larger allocation
+                context.kept.pop(MEMORY, None)  # release the memory before more is allocated
                 lent.clear()
                 memory = None
                 memory = context.kept[MEMORY] = empty(context, (sum(lengths),), np.uint8)

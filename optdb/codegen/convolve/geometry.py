@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image, or is one element too long, which makes the output empty."""
+        """Whether the filter fits into the padded image, or is one element longer, so that the output is empty."""
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
     @property
@@ -102,7 +102,7 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return an image's nonempty phases; in each, all ``(y + low) % step`` are equal, so the same taps contribute."""
+    """Return an image's nonempty phases; the elements ``y`` of a phase have equal ``(y + low) % step``."""
     phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)

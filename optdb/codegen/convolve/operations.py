@@ -90,7 +90,7 @@ class ConvolutionOperation(Operation):
         return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
 
     def _filters(self, i: int, x: Array, kernels: Kernels) -> tuple[Array, bool]:
-        """Return contiguous filters, and whether they are reversed; filters reversed in memory need no copy."""
+        """Return contiguous filters, and whether to reverse them; filters stored in reverse order need no copy."""
         taps = self.settings.dims
         backwards = subtensor(x, [slice(None)] * (x.ndim - taps) + [slice(None, None, -1)] * taps)
         if not is_contiguous(x) and is_contiguous(backwards):

@@ -109,7 +109,7 @@ def images_at_once(context: Context, elements: int, dtype: str, images: int) -> 
 
 
 class Images:
-    """The images of one call, read in place or packed `at_once` images at a time.
+    """The images of one call: they are read in place, or packed in batches of `at_once` images.
 
     Images have the shape (images, channels, two or three axes) and any strides.
     """
@@ -123,7 +123,7 @@ class Images:
         self.memory = 1 if in_place else at_once * images.shape[1] * plan.layout.channel
 
     def batches(self, y: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield each batch: its first image's index, its number of images, and its images, perhaps packed into `y`."""
+        """Yield each batch: its first image's index, its number of images, and its images (in `y` if packed)."""
         images, layout = self._images, self._plan.layout
         for first in starts(images.shape[0], self.at_once):
             x = some_of(images, first, smallest(self.at_once, images.shape[0] - first))

@@ -1,8 +1,8 @@
 """Plans of convolutions as matrix products: tables of the elements to read and to write.
 
 An image is packed with its zero padding, and split into pieces, one for each remainder of the tap positions modulo the
-stride. Every tap then reads one piece contiguously, beginning at one index, so the rows of im2col's matrix overlap in
-memory. Each vector computes neighbouring outputs; lanes beyond the end of a row are discarded.
+stride. Every tap then reads consecutive elements of one piece, so im2col's matrix is not stored: its rows are
+overlapping ranges of the pieces. Each vector computes neighbouring outputs; lanes beyond a row's end are discarded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.numpy_types import HostArray
 _KEPT = 256
 #: Maximum number of taps in a product that reads unpadded images: each tap has one bit in the mask.
 _BITS = 32
-#: Vectors do not cross rows if this restriction increases their number by at most this factor.
+#: Vectors cross the ends of rows only if this reduces the number of vectors by more than this factor.
 _ROWS_MAY_COST = 1.15
 
 
@@ -207,7 +207,7 @@ def _taps_of(
 ) -> tuple[HostArray, HostArray]:
     """Return the indices of taps in the filter's memory order, and their offsets in a channel.
 
-    `by_axis` contains, for each axis, the taps, each with its shift in a piece and the index of the piece.
+    For each axis, `by_axis` contains triples: a tap, the tap's shift in a piece, and the index of the piece.
     """
     taps, offsets = [], []
     for combination in itertools.product(*by_axis):

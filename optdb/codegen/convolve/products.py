@@ -86,7 +86,7 @@ def correlate(call: ConvolutionCall, plan: ConvolutionPlan, images: Array, filte
     at_once = images.shape[0] if in_place else packing.images_at_once(context, image, work, images.shape[0])
     reading = Images(call, plan, images, at_once, in_place)
     width = lanes(out.dtype.name, context)
-    # A CPU work item processes this many vectors before it proceeds to the next filters.
+    # `near` is the number of vectors that a CPU work item processes before it proceeds to the next filters.
     near, target_items = max(_NEAR // (width * channels), 1), context.profile.compute_units * 8
     steps = [image, layout.channel * channels, size_of(out.shape[2:])]
     sizes = [groups * blocks * block * channels * len(product.taps) for product in products]
@@ -109,7 +109,7 @@ def correlate(call: ConvolutionCall, plan: ConvolutionPlan, images: Array, filte
 
 
 def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
-    # With a stride, padding at the end can make a piece as long as the image, but the piece skips elements.
+    # With a stride, a piece skips elements, even if padding at the end makes it as long as the image.
     is_strided = any(step > 1 for step in layout.steps)
     is_unpacked = not is_strided and layout.extents == layout.lengths and layout.shifts == ((0,),) * len(layout.lengths)
     return images.dtype.name == work and is_unpacked and is_contiguous(images)

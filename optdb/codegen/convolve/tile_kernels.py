@@ -41,7 +41,7 @@ _SPEED = {16: 0.55, 32: 0.85}
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
 #: Maximum total number of elements in all partial sums.
 _PARTS = 2**24
-#: Number of rows in the fallback tile, which uses no asynchronous copies, on devices that support asynchronous copies.
+#: Number of rows in the fallback tile of devices with asynchronous copies; that tile is loaded through registers.
 _ROWS_WITHOUT_COPIES = 64
 
 
@@ -104,7 +104,10 @@ COPIED_TILES = [
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles whose kernels are compiled with a function; with asynchronous copies, only the fallback tile."""
+    """Return the tiles whose kernels are compiled with a function.
+
+    If `copied_choices` may be used instead, this is only the fallback tile.
+    """
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
     most = context.profile.local_memory_bytes
@@ -125,7 +128,7 @@ def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
 
 
 def cost(tile: Tile, rows: int, cols: int = 1) -> float:
-    """Return the relative time for `rows` filters or a `rows` x `cols` gradient, including the tiles' padding."""
+    """Return the relative time for `rows` filters, or for a gradient of `rows` x `cols` elements, with padding."""
     padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
     return padded / _SPEED.get(tile.rows, 1)
 
@@ -176,7 +179,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: InstructionSet
         **{kind: name, "VEC": vector, "WIDE": near, "TX": tx, "TY": ty, "SAME": int(work == np.dtype(dtype).name)},
         **{"READ_VECTOR": f"vstore{wide}", "STORED": f"{C_TYPES[work]}{near}"},
         "STORED_SUMS": ", ".join(f"acc[r][c + {i}]" for i in range(near)),
-        # Avoids bank conflicts, since neighbouring items write terms of the same row, but read rows of the same term.
+        # The shift avoids bank conflicts: neighbouring items write terms of one row, but read rows of one term.
         "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
         **tile.words(),
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
@@ -230,8 +233,8 @@ def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
 
 
 def chosen(call: ConvolutionCall, dtype: str, rows: int) -> tuple[Kernels, Tile]:
-    """Return the tile for results or for gradients with respect to images, and the kernels of the call and the tile."""
-    # An exported file contains only the kernels of its functions.
+    """Choose a tile for results or gradients of images; return the kernels (the call's and the tile's) and the tile."""
+    # A trace must not use other kernels: an exported file contains only kernels that are compiled with a function.
     families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
     choice = prepared(families, call.context, TileRequest(dtype, call.precision, rows))
     return {**call.kernels, **(choice.kernels or {})}, choice.plan

@@ -212,6 +212,6 @@ def table_class(dtype: str, name: str) -> str:
 
 
 def fastest(seconds: Mapping[Block, float], default: Block) -> Block:
-    """Return the fastest block, or the default block unless another block is clearly faster."""
+    """Return the default block if no block is clearly faster, else the fastest block."""
     best = min(seconds, key=seconds.__getitem__, default=default)
     return default if default in seconds and seconds[best] * GAIN > seconds[default] else best

@@ -1,8 +1,9 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
-Tiles are copied some stages ahead (``cp.async``). If terms are contiguous, either copies of single numbers transpose
-the tile, or the tile keeps its layout and an item reads four terms of one row at once. From other tiles, an item reads
-one term of four rows. If only the right matrix has contiguous terms, the transposed product is computed.
+Tiles are copied some stages ahead (``cp.async``). A tile with contiguous terms is either transposed, by copying one
+number at a time, or keeps its layout, and an item reads four terms of one row at once. From transposed tiles and from
+tiles with contiguous rows, an item reads one term of four rows at once. If only the right matrix has contiguous terms,
+the transposed product is computed.
 
 References
 ----------
@@ -42,7 +43,7 @@ class CopiedBlock(GroupTile):
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
-    #: Whether copies of single numbers transpose a tile of a matrix with contiguous terms.
+    #: Whether tiles with contiguous terms are transposed, by copying one number at a time.
     transposes: bool = False
 
     @property
@@ -52,8 +53,8 @@ class CopiedBlock(GroupTile):
     def stage_words(self, length: int, is_along: bool) -> int:
         """Return a tile's size in a stage, in words.
 
-        With contiguous terms, there are four words of padding for each term of a transposed tile, and for each four
-        rows of other tiles.
+        If terms are contiguous, there are four words of padding for each term of a transposed tile, and for each group
+        of four rows of another tile.
         """
         lines = self.depth * 4 if self.transposes else length
         return length * self.depth + lines * is_along
@@ -64,8 +65,9 @@ class CopiedBlock(GroupTile):
         return 4 * self.stages * (self.stage_words(self.rows, True) + self.stage_words(self.cols, True))
 
 
-#: Tiles for large products whose left matrix has contiguous terms (True) or contiguous rows (False). Copies of single
-#: numbers take longer, so the first tile has few rows. Like all constants below, measured on an NVIDIA H200.
+#: Tiles for large products whose left matrix has contiguous terms (True) or contiguous rows (False). Copying the
+#: left matrix number by number takes longer, so the first tile has few rows. These tiles, and all constants below, were
+#: measured on an NVIDIA H200.
 LARGE = {True: CopiedBlock(64, 128, 16, 3, 8, 8, transposes=True), False: CopiedBlock(64, 64, 16, 4, 8, 8)}
 
 #: Tiles for products that have few terms, or for which large tiles would leave compute units idle. Each value
@@ -79,8 +81,8 @@ SMALLER = {
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: A compute unit is busy with `_BUSY` items. With fewer items, its rate is the sum of `_LEAST` and a share that grows
-#: with the number of items.
+#: A compute unit reaches its full rate with `_BUSY` items. With fewer items, the fraction of the full rate is `_LEAST`
+#: plus a share that grows with the number of items.
 _BUSY, _LEAST = 384, 0.55
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
@@ -104,7 +106,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
     text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     keeps_lines = along[0] and not block.transposes
-    # Along the terms, items still read the previous stage after that stage ends, so one fewer copy may be pending.
+    # In this layout, items begin to read a stage before the previous one ends, so one copy fewer may be pending.
     pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -120,7 +122,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return the choice that copies tiles; empty unless the product is float32 and benefits from copied tiles.
+    """Return a list of the choice that copies tiles; it is empty unless the product is float32 and benefits.
 
     Devices with tensor cores support asynchronous copies.
     """
@@ -146,7 +148,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
 
 
 def _is_aligned(strides: tuple[int, int, int]) -> bool:
-    """Return whether all pieces of a matrix are aligned, provided that its first element is aligned.
+    """Return whether all copied groups of four numbers are aligned, provided that the first element is aligned.
 
     The kernel checks the alignment again, because arrays bound later may be unaligned; such arrays are copied one
     number at a time.

@@ -58,7 +58,7 @@ def prepared(
     failed: tuple[str, ...] = (),
     owner: object = None,
 ) -> PreparedChoice[Plan]:
-    """Prepare the cheapest choice that has not failed and whose kernels build, from the first family that has one.
+    """Prepare the cheapest choice that has not failed and whose kernels build; try the families in order.
 
     The context caches the prepared choice for the context's options and `owner`.
     """

@@ -105,7 +105,7 @@ def by_tiles(
     """
     p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)
-    # Rounding up may leave fewer parts.
+    # Rounding the length of a part up can reduce the number of parts.
     part = -(-part // multiple) * multiple
     parts = -(-max(p.k, 1) // part)
     sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *map(int, p.along), int(p.add))
@@ -120,13 +120,13 @@ def by_tiles(
 
 
 def retiled(sizes: Sequence[Any], tile: GroupTile) -> tuple[int, tuple[Packed, ...]] | None:
-    """Return the number of groups and the packed arguments of a launch of `by_tiles`, with divisors, for another tile.
+    """Return the number of groups and the packed arguments for a launch of `by_tiles`, adapted to another tile.
 
-    Return None if sums are split into parts.
+    `sizes` are the packed arguments of the launch, which include divisors. Return None if sums are split into parts.
     """
     (m, n, *_), numbers = (list(packed.item()) for packed in sizes)
     across, down = -(-n // tile.cols), -(-m // tile.rows)
-    # The number of parts, the batch size, and the divisors.
+    # Read the number of parts and the batch size, and replace the divisors that depend on the tile.
     parts, batch, numbers[9:11] = numbers[6], numbers[8], map(reciprocal, (across, down))
     return None if parts > 1 else (across * down * batch, (sizes[0], pack(*numbers)))
 
@@ -139,7 +139,7 @@ def reciprocal(divisor: int) -> int:
 def run(
     plan: GemmPlan, kernels: Kernels, context: Context, arrays: Mapping[str, Array], alpha: float, beta: float
 ) -> None:
-    """Run a plan on the arrays a, b, y and z, given by letter."""
+    """Run a plan; `arrays` maps the letters a, b, y and z to the arrays."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:

@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def along(self) -> Along:
-        """For each matrix, whether the stride along the terms is at most the stride of its rows or columns."""
+        """Whether the terms of a row of `a` are at most as far apart as its rows; the same for columns of `b`."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
 
     @property

@@ -57,7 +57,7 @@ class QuadTile(GroupTile):
         return super().words() | {"TURNS": max(self.rows * self.cols // _QUAD // self.items, 1)}
 
     def kernel_name(self, b_along: bool) -> str:
-        """Return the kernel's name for right matrices with contiguous terms if `b_along`, else contiguous columns."""
+        """Return the name of the kernel that `quad_kernel` or `tensor_quad_kernel` returns for this tile."""
         kind = "_tf32" if self.tensor else f"x{self.depth}"
         return f"matmul_{self.rows}x{self.cols}{kind}_quads_{'nt'[b_along]}"
 
@@ -79,7 +79,7 @@ _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": froze
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
-    """Return the kernel for right matrices with contiguous terms if `b_along` is true, else contiguous columns."""
+    """Return the kernel for right matrices with contiguous terms (if `b_along`) or contiguous columns (otherwise)."""
     return product_kernel(
         _with_statements("MATMUL"),
         "float32",
@@ -96,7 +96,7 @@ def tensor_quad_kernel(b_along: bool, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies in TF32 on tensor cores."""
     tile, exchanged = _TENSOR_TILE, instructions.exchanged_words
     name, quads = tile.kernel_name(b_along), tile.local_quads(b_along)
-    # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
+    # A kernel with assembly can be merged only if the macro PTX marks the assembly as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
     return product_kernel(
         called + _with_statements("MATMUL_TF32"),

@@ -117,10 +117,10 @@ def kernel_name(tile: str, arithmetic: Arithmetic, along: Along) -> str:
 def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
-    # Fragments are loaded along the terms, across them, or, for 16-bit numbers across them, transposed.
+    # If terms are not contiguous, fragments are loaded across the terms, or transposed if they are 16-bit numbers.
     across = "across" if dtype == "float32" else "transposed"
     left, right = ("along" if is_along else across for is_along in along)
-    # Rows are multiplied in one step if numbers are split, or if both halves share fragments.
+    # Rows are multiplied in one step, not in two halves, if numbers are split or both halves share fragments.
     is_whole = block.warp_rows == 16 or (left == "across" and block.warp_rows < 64) or arithmetic == "tf32x3"
     parts = [
         body(code["positions"]),
@@ -144,7 +144,7 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
         **{"IS_ROUNDED": int(dtype == "float32"), "ROUNDING": ROUNDING},
         **{"FRAGMENTS": _FRAGMENTS[dtype], "product_of_words": f"product_{dtype}"},
         **{"IS_SPLIT": int(arithmetic == "tf32x3"), "SUMS": "sums_of_stage" if arithmetic == "tf32x3" else "acc"},
-        # Float16 results, and sums that may be recomputed, are not stored as vectors.
+        # Vectors are not stored for float16 results, nor for tf32x3, whose sums may be recomputed.
         **{"STORES_VECTORS": int(arithmetic == "tf32"), "VECTOR": vector},
         **{"VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"},
     }
@@ -152,14 +152,14 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
 
 
 def with_tile_found(kernel: str, number: str = "get_group_id(0)") -> str:
-    """Return a kernel's code with the statements that locate the tile with a number inlined."""
+    """Return a kernel's code with inlined statements that locate the tile whose number is given as C code."""
     return filled(kernel, FIND_TILE=filled(body(functions("gemm/tensor_cores.cl")["find_tile"]), NUMBER=number))
 
 
 def _functions(letter: str, kind: str, tile_length: int, warp_length: int) -> Iterator[str]:
-    """Yield the functions that copy tiles of a matrix, and those that find positions of its fragments.
+    """Yield the functions that copy a matrix's tiles, and the functions that find positions of fragments.
 
-    `kind` is how fragments are loaded. Lengths are numbers of rows of matrix A, or of columns of matrix B.
+    `kind` says how fragments are loaded. Lengths are numbers of rows of matrix A, or of columns of matrix B.
     """
     code, is_along = functions("gemm/tensor_cores.cl"), kind == "along"
     names = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
@@ -216,7 +216,7 @@ _FLOAT16_RATES = (1.8, 2.8)
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return a choice per tile shape; empty if a product does not benefit from tensor cores."""
+    """Return one choice for each tile shape, or none if a product does not benefit from tensor cores."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
@@ -227,7 +227,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic != "tf32" or name == "tiny":
-        # The float16 swizzle permutes eight pieces in each row.
+        # Float16 products do not use the tiny tile, because their swizzle permutes eight pieces in each row.
         is_small = arithmetic == "tf32x3" or (arithmetic == "float16" and name == "tiny")
         efforts = {_BLOCKS["small" if is_small else name]: min(efforts.values(), default=math.inf)}
 

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 #: Computes a product with one of the choices; returns False if the choice does not support the product.
 Compute = Callable[["TrialProduct"], object]
-#: The number of times that each choice is timed, and the time limit for the repetitions in one timing, in seconds.
+#: How many times each choice is timed, and for how many seconds its product is repeated each time.
 TURNS, SECONDS = 3, 0.05
 #: Rows, columns and terms of the product with which a block shape is checked; no block size divides any of them.
 _TRIAL = (131, 77, 67)
 #: Maximum error of a product in TF32, relative to the product of the matrices' absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the products with which tiles on tensor cores are timed, and in the shorter of the products with
-#: which stages for warpgroups are timed. Number of tiles per compute unit with which the time of a tile is measured.
+#: Number of terms in the products that time tiles on tensor cores, and in the shorter of the two products that time a
+#: stage of warpgroups. Number of tiles per work group in the product that times a tile of warpgroups.
 _TERMS, _WARPGROUP_TERMS, _ROUNDS = 1024, 1 << 14, 9
-#: The largest ratio of times per term at which a tile's times are used.
+#: A tile's times are used only if the times per additional term differ by less than this factor.
 _UNEVEN = 1.5
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
@@ -128,7 +128,7 @@ def _by_library(trial: TrialProduct) -> bool:
 def _correct(
     trial: TrialProduct, error: float, needed: Sequence[Kernel], plan_of: Callable[[Problem], GemmPlan], name: str
 ) -> Compute | None:
-    """Return a function that multiplies by plans; None if kernels do not build, or compute a trial wrongly."""
+    """Return a function that runs the plan of a product; None if kernels do not build, or compute `trial` wrongly."""
     kernels = try_compile(needed, trial.context, name, f"{name} is skipped")
     if kernels is None:
         return None
@@ -183,11 +183,11 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
 def tune_warpgroups(
     context: Context, arithmetic: Arithmetic, terms: int = _WARPGROUP_TERMS
 ) -> Mapping[WarpgroupTile, warpgroups.TileTimes]:
-    """Measure the times of the tiles that warpgroups multiply, and use them for later choices.
+    """Measure the times of the tiles that warpgroups multiply, and use the times for later choices.
 
-    Differences between the times of products of different lengths exclude launch overhead. A tile whose kernel does not
-    build, returns wrong results, or takes times that do not grow evenly with the terms keeps its default times. If no
-    tile can be measured, nothing changes.
+    The times exclude launch overhead, because they are differences between products of different lengths. A tile keeps
+    its default times if its kernel does not build or returns wrong results, or if the measured times do not grow evenly
+    with the terms. If no tile can be measured, nothing changes.
     """
     found: dict[WarpgroupTile, warpgroups.TileTimes] = {}
     if not warpgroups.is_possible(context):
@@ -195,13 +195,13 @@ def tune_warpgroups(
     units, dtype = context.profile.compute_units, dtype_of(arithmetic)
     for tile in warpgroups.times_of(context, arithmetic):
         groups, stage_terms = tile.resident * units, warpgroups.terms_of(arithmetic, tile.depth)
-        # Each compute unit gets one tile. In TF32, the transposed product is computed, because the terms of the right
-        # matrix are not contiguous.
+        # Each group gets one tile. In TF32, the transposed product is computed, because the terms of the right matrix
+        # are not contiguous.
         high = math.gcd(groups, 12)
         lengths = (tile.rows * high, tile.cols * (groups // high))
         m, n = lengths[::-1] if arithmetic == "tf32" else lengths
 
-        # Each stage of the ring is used twice, and part of the first stage is used a third time.
+        # The trial fills each stage in local memory twice, and part of the first stage a third time.
         trial = TrialProduct(context, dtype, m, n, 2 * tile.stages * stage_terms + 8)
         plan_of = functools.partial(warpgroups.plan, arithmetic=arithmetic, tile=tile, groups=groups)
         needed = warpgroups.kernels_of(plan_of(trial.problem), tile, arithmetic, context)
@@ -224,9 +224,9 @@ def tune_warpgroups(
 
 
 def _grows_evenly(*measured: tuple[int, float]) -> bool:
-    """Return whether the time per term is nearly equal between pairs of terms and seconds, given in order of terms.
+    """Return whether the time per additional term is nearly constant; pairs of terms and seconds are in order of terms.
 
-    Where the driver allocates the matrices of a product can add a quarter to its time.
+    A product can take a quarter longer, depending on where the driver allocates its matrices.
     """
     pairs = itertools.pairwise(measured)
     rates = [(late - early) / (more - fewer) for (fewer, early), (more, late) in pairs if more > fewer]
@@ -257,7 +257,7 @@ class TrialProduct:
 
 
 def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
-    """Return the shortest run time of `work`, after a warm-up in which drivers compile and allocate."""
+    """Return the shortest time of the commands that `enqueue` enqueues, after a warm-up that compiles and allocates."""
     enqueue()
     context.queue.finish()
     best, begin = float("inf"), time.perf_counter()

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 ROWS = 16
 #: Number of items in a GPU work group.
 ITEMS = 256
-#: Number of loads of an item that do not wait for each other: of terms in one row, or of several rows.
+#: Number of independent loads that an item issues at a time, from one row or from several rows.
 BATCH = 8
-#: Numbers of items that may add up the terms of one row, and the number of terms for each of them.
+#: Numbers of items that can share one row; the smallest one with at most `_TERMS` terms for each item is used.
 _LANES, _TERMS = (1, 2, 4, 8, 16, 32, 64, 128), 16
-#: The most items for one row if there are many rows.
+#: Maximum number of items that share a row if there are many rows.
 _MOST_LANES_OF_MANY = 32
 #: From this length on, an item works on several rows because the vector does not remain in a GPU's caches.
 _LONG = 1 << 16
-#: Minimum number of terms in a part, if there are too few rows to occupy all compute units; on a GPU, for an item.
+#: Minimum number of terms in a part of a sum: on a CPU, for the whole part; on a GPU, for each item of the part.
 PART = {"cpu": 4096, "gpu": 16}
 #: Maximum number of parts, because one item adds all parts of a result element on a CPU, and 32 items on a GPU.
 PARTS = {"cpu": 128, "gpu": 1024}
-#: Wanted number of work groups per compute unit.
+#: Target number of work groups per compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 
@@ -66,7 +66,7 @@ def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def _each(dtype: DTypeLike) -> int:
-    """Return the number of rows that an item works on; with more, too few groups fit on a compute unit."""
+    """Return the number of rows that an item works on; with more rows, too few groups fit on a compute unit."""
     return BATCH // (2 if np.dtype(dtype).itemsize > 4 else 1)
 
 

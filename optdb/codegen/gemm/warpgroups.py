@@ -1,14 +1,14 @@
 """Matrix products on tensor cores with warpgroup instructions and bulk copies.
 
 NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``),
-and that read tiles of both matrices from local memory. One more item copies the tiles, some stages ahead: each of its
-instructions copies a box of a matrix. A tensor map describes a matrix to these instructions. Each group writes the maps
-of its matrices, because OpenCL has no function that creates them.
+and that read tiles of both matrices from local memory. An additional item copies the tiles, some stages ahead: each of
+its instructions copies a box of a matrix. These instructions need a description of the matrix, a tensor map. Each group
+writes the maps of its matrices, because OpenCL has no function that creates maps.
 
 Each row of a box has 128 contiguous bytes, and begins at a multiple of 16 bytes. A matrix that is stored differently is
 packed first, so that its terms are contiguous. In TF32, the instructions need contiguous terms. If the terms of the
-left matrix are not contiguous, items load its tiles into registers, from which the instructions also read; if those of
-the right matrix are not, the transposed product is computed.
+left matrix are not contiguous, items load its tiles into registers, because the instructions can also read the left
+tile from registers. If the terms of the right matrix are not contiguous, the transposed product is computed.
 
 References
 ----------
@@ -50,7 +50,7 @@ _WARPGROUP, _ROWS = 128, 64
 _WORD, _ALIGNMENT = 4, 16
 #: Number of words in a row of a box, and in a tensor map.
 _DEPTH, _MAP = 32, 32
-#: Rows of packed matrices per work group that packs, and the work-group size.
+#: Number of rows that a work group packs, and the size of this work group.
 _PACKED, _PACKING = 64, 256
 
 #: For each matrix, whether terms are contiguous.
@@ -62,13 +62,13 @@ _WORDS: dict[Arithmetic, dict[str, Any]] = {
     "tf32": {"TYPES": "k8.f32.tf32.tf32", "ELEMENT_TYPE": 11, "TERMS_OF_WORD": 1},
     "float16": {"TYPES": "k16.f32.f16.f16", "ELEMENT_TYPE": 6, "TERMS_OF_WORD": 2},
 }
-#: The bits of a number, and the bits that are multiplied.
+#: Expressions for the bits of a number: the bits that are packed, and the bits that are multiplied.
 _BITS = {
     "tf32": ("as_uint(x)", f"(as_uint((x) * {ROUNDING}) & 0xffffe000)"),
     "float16": ("(x).bits", "(x).bits"),
 }
-#: Statements by which one of three warpgroups gives registers to the others, and by which the others take them: items
-#: begin with 168 registers, and have 40 and 232 afterwards.
+#: Two statements: with the first, one of three warpgroups gives up registers; with the second, each of the others takes
+#: some. Items begin with 168 registers; afterwards, they have 40 in the first warpgroup, and 232 in the others.
 _REGISTERS = tuple(
     f'asm volatile("//@ setmaxnreg.{change}.sync.aligned.u32 {count};" : : : "memory");'
     for change, count in (("dec", 40), ("inc", 232))
@@ -96,7 +96,7 @@ class WarpgroupTile(GroupTile):
 
     @property
     def items(self) -> int:
-        """The work-group size: the warpgroups, and one in which an item copies."""
+        """The work-group size, including the additional warpgroup, of which one item copies."""
         return (self.warpgroups + 1) * _WARPGROUP
 
     @property
@@ -116,11 +116,11 @@ class WarpgroupTile(GroupTile):
 
 
 class TileTimes(NamedTuple):
-    """How long a compute unit takes with a tile, in seconds."""
+    """The times that a compute unit needs for a tile, in seconds."""
 
-    #: To multiply a stage.
+    #: The time to multiply one stage.
     stage: float
-    #: To begin a tile, and to store its results.
+    #: The time to begin a tile and to store its results.
     tile: float
 
 
@@ -140,8 +140,8 @@ DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
 #: Time from the start of a launch until the first tile is multiplied, in seconds, and bytes per second of the kernel
 #: that adds partial sums.
 _BEGIN, _BYTES = 7e-6, 3e12
-#: Other kernels compute a product if its number of tiles, even of the smallest ones, is less than 1 / `_BUSY` of the
-#: number of compute units.
+#: Other kernels compute a product if, even when it is divided into the smallest tiles, fewer than 1 / `_BUSY` of the
+#: compute units would get a tile.
 _SMALLEST, _BUSY = WarpgroupTile(64, 64), 4
 #: Copies of matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
@@ -150,7 +150,7 @@ _MOST_PARTS, _FEW_STAGES = 8, 8
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return a choice per tile; empty if the device lacks the instructions, or would be mostly idle."""
+    """Return one choice for each tile, or none if the device lacks the instructions or would be mostly idle."""
     profile, problem, is_required = context.profile, request.problem, context.options.warpgroup_tiles == "all"
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None or arithmetic not in DEFAULTS or not problem.k or not is_possible(context):
@@ -170,7 +170,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         if copied > most and not is_required:
             continue
         needed = functools.partial(kernels_of, planned, tile, arithmetic, context)
-        # The price omits packing, which takes the same time with each tile.
+        # The estimated time omits packing, which takes equally long with each tile.
         found.append(Choice(f"a product by {arithmetic}, {tile.name}", planned, seconds, needed))
     return found
 
@@ -244,7 +244,7 @@ def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, i
     is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
     text = _code(dtype, instructions)
     terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
-    # Positions of 64 rows and of all columns, in words, for each 32 bytes of terms.
+    # For each matrix, the distance in words between positions in a tile that are 32 bytes of terms apart.
     steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
     macros = {
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
@@ -305,7 +305,7 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 class _Side(NamedTuple):
     """A matrix or a batch of matrices, as the kernel reads them."""
 
-    #: The letter of the array: capital if the matrices are packed.
+    #: The letter of the array; a capital letter names the packed copy.
     letter: str
     #: Strides of matrices, rows (columns for the right matrix) and terms, in elements; whether terms are contiguous.
     strides: tuple[int, int, int]

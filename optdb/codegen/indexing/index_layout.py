@@ -1,8 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
-An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: axes from slices are
-strided, and one axis of positions represents all arrays. A :class:`Pattern` contains the properties that depend only on
-the kinds of the entries; `find` computes the grid from the values of the entries.
+An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: each slice gives a strided
+axis, and all arrays and masks together give one axis of positions. A :class:`Pattern` contains the properties that
+depend only on the kinds of the entries; `find` computes the grid from the values of the entries.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _is_mask(entry: Any) -> bool:
 
 def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
     """Return the index arrays for a mask: one flat array if the masked axes are contiguous, else one per axis."""
-    if not mask.ndim:  # a mask without axes adds an axis, and consumes none
+    if not mask.ndim:  # a 0-d mask adds an axis to the result, and indexes no axis
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
         return [IndexArray(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]
@@ -195,14 +195,14 @@ def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
 
 
 def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
-    """Raise NumPy's error for an index; older NumPy versions only warn if nothing is selected."""
+    """Raise NumPy's error for an index; if the index selects no elements, older NumPy versions only warn."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
 
 
 def last_mentions(names: HostArray, total: int) -> HostArray:
     """Return the sorted positions of the last occurrence of each integer in `names`; the integers are below `total`."""
     mentions = np.arange(len(names))
-    if total > 64 * max(len(names), 1024):  # a table would be mostly empty
+    if total > 64 * max(len(names), 1024):  # a table of `total` entries would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
         return np.sort(len(names) - 1 - from_behind)
     table = np.empty(total, np.int64)

@@ -293,7 +293,7 @@ class ChangeRows(Operation):
                 raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
-        flat = contiguous(out, self.x, kernels, context)  # a copy is needed only when working in place
+        flat = contiguous(out, self.x, kernels, context)  # only an array that is changed in place may need a copy
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [table_on_device(context, table) for table in tables]

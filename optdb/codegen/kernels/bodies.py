@@ -1,8 +1,8 @@
 """Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
 The parameters of a body include the ids that the original kernel would query, and the local memory, because a function
-cannot declare local memory. A kernel that the simple scanner cannot parse has no body. If a function outside of
-kernels queries ids, no kernel in its translation unit has a body.
+cannot declare local memory. Kernels that the simple scanner cannot parse are not converted. If a function outside of
+kernels queries ids, no kernel in its translation unit is converted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, or use many registers and much local memory, unless it is in the macro PTX.
+#: Assembly is supported only in the macro PTX: other assembly might wait for items, or use many registers.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
@@ -72,7 +72,7 @@ class KernelBody:
     def definition(self, attribute: str, teams: bool) -> str:
         """Return the definitions of the function, and of the struct if there is one.
 
-        `attribute` precedes a function that does not synchronize. With `teams`, a function that may run in teams also
+        Functions that do not synchronize have this `attribute`. With `teams`, a function that may run in teams also
         takes the team's number and size.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
@@ -90,7 +90,7 @@ class KernelBody:
 
 @dataclass(frozen=True, eq=False)
 class UnitBodies:
-    """The kernels with bodies in a translation unit, and the text around these kernels."""
+    """The kernels of a translation unit that can be converted to functions, and the text around these kernels."""
 
     texts: tuple[str | KernelBody, ...]
     kernels: dict[str, KernelBody]
@@ -135,7 +135,7 @@ def _read(code: str) -> UnitBodies:
     outside = "".join(piece for piece in pieces if isinstance(piece, str))
     if ASKS.search(outside) or _OTHER_QUERIES.search(outside) or _KERNEL.search(outside):
         return none
-    # A function outside of kernels may synchronize the work items of its callers.
+    # If a function outside of kernels synchronizes work items, assume that every kernel calls it.
     together = bool(TOGETHER.search(outside))
     texts: list[str | KernelBody] = []
     for piece in pieces:
@@ -143,7 +143,7 @@ def _read(code: str) -> UnitBodies:
             texts.append(piece)
             continue
         kernel = _kernel_body(*piece, together)
-        # Directives in a kernel without a body may define macros that later code uses.
+        # A kernel that cannot be converted is left out, but directives in it might define macros for later code.
         if kernel is None and _DIRECTIVE.search(piece[2]):
             return none
         texts += [] if kernel is None else [kernel]
@@ -166,7 +166,7 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
         return f"__local {array['type']} (*{field}){''.join(lengths[1:])} = its_locals->{field};"
 
     names = [array["name"] for array in _LOCAL_ARRAY.finditer(body)]
-    # The size of an array differs from that of the pointer that replaces it.
+    # A pointer cannot replace an array whose size or address is used.
     if any(re.search(rf"\bsizeof\s*\(?\s*{field}\b(?!\s*\[)|&\s*{field}\b(?!\s*\[)", body) for field in names):
         return None
     body = _LOCAL_ARRAY.sub(as_pointer, body)

@@ -142,7 +142,7 @@ class CompiledKernel:
             device = self._context.device
             info = cl.kernel_work_group_info
             largest = self._kernel.get_work_group_info(info.WORK_GROUP_SIZE, device)
-            # NVIDIA reports 256 for kernels that require larger groups and run in them.
+            # NVIDIA reports 256 even for kernels that require larger groups; such launches do succeed.
             largest = max(largest, math.prod(self._kernel.get_work_group_info(info.COMPILE_WORK_GROUP_SIZE, device)))
             # The sizes are chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes

@@ -192,7 +192,7 @@ def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
 
 
 def known_origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str]:
-    """Return the `origin` of a kernel that a unit has built."""
+    """Return the result of `origin` for a kernel that is known to come from a unit."""
     found = origin(kernel)
     assert found is not None
     return found

@@ -149,7 +149,7 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """In C-contiguous matrices, zero the triangle opposite the factor; fill matrices of failed factors with NaN."""
+    """In C-contiguous `z`, set triangles opposite the factors to 0, and matrices whose factorization failed to NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 

@@ -127,7 +127,7 @@ Operand = LoweredValue | Number
 
 
 class TooLarge(Exception):
-    """A body has more steps than it may have."""
+    """A body would exceed its maximum number of steps."""
 
 
 class LoopBody:
@@ -153,7 +153,7 @@ class LoopBody:
         return {*self.tables, *(buffer for source in self.sources for buffer in _buffers_of(source))}
 
     def buffers_of(self, operand: Operand) -> set[Buffer]:
-        """Return the buffers that a value is loaded from; none for other steps."""
+        """Return the buffers from which a value is loaded; the set is empty if the value is not loaded."""
         if isinstance(operand, Number):
             return set()
         if not operand.is_step:
@@ -182,7 +182,7 @@ class LoopBody:
         return Scalar("Element", buffer.dtype, (("array", table), ("offset", offset)))
 
     def table_of(self, scalar: Scalar) -> Buffer:
-        """Return the buffer that a scalar of `element_of` reads."""
+        """Return the buffer that is read by a scalar that `element_of` returned."""
         return self.tables[int(str(scalar["array"]).removeprefix("table"))]
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:

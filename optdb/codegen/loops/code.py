@@ -31,9 +31,10 @@ _CODE = functions("loops/loops.cl")
 
 
 class LoopCode:
-    """The code of a loop kernel; with `is_function`, a CPU function for the first item, which takes numbers one by one.
+    """The code of a loop kernel, or of a CPU function that computes what the kernel's first item computes.
 
-    `buffers` are the arrays that the code takes, in order.
+    With `is_function`, the code is a function, which takes its numbers one by one, not packed. `buffers` are
+    the arrays that the code takes, in order.
     """
 
     def __init__(self, kernel: LoopKernel, is_function: bool = False) -> None:
@@ -115,7 +116,7 @@ class LoopCode:
         return words | {"n": points, "chunk": f"(ga_size){packed_number(1)}"}
 
     def _params(self) -> tuple[list[str], list[str]]:
-        """Return the parameters, and the statements that unpack numbers; all other code must be written before."""
+        """Return the parameters, and the statements that unpack numbers; call this after all other code is written."""
         kind, sizes = "GLOBAL_MEM" if self._is_function else "ARRAY", self.sizes.names
         arrays = [f"{kind} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers]
         if self._is_function:
@@ -126,7 +127,7 @@ class LoopCode:
         return [*packed_params(3 + len(sizes)), *arrays], given
 
     def _with_size_arguments(self, program: ScalarProgram) -> ScalarProgram:
-        """Return a program whose reads at computed indices have the code of their offsets."""
+        """Return the program with the offsets of reads at computed indices as code, instead of as numbers."""
         if not self.loop.body.tables:
             return program
 

@@ -29,7 +29,7 @@ class LoopGrid:
 def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
     """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order.
 
-    The number of parts is the device's maximum or a power of two: readers of parts have few different programs.
+    The number of parts is the device's maximum or a power of two, so that few different kernels read parts.
     """
     points = max(points, 1)
     if is_sequential:

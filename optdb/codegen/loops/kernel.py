@@ -88,7 +88,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`: each point reads only elements that it overwrites."""
+        """Return the buffers that can share memory with `stored`: points read only the elements that they overwrite."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -141,7 +141,7 @@ class LoopKernel:
         return self.is_scalar or isinstance(source, LengthValue) or (isinstance(source, Load) and source.index.is_const)
 
     def _extent(self, index: Index) -> int:
-        """Return a limit that no value of an index reaches in absolute value."""
+        """Return a number that is larger than the absolute values of an index."""
         steps = ((self.body.domain[axis], by) for axis, by in index.terms if isinstance(axis, int))
         return abs(index.const) + sum(length * abs(by) for length, by in steps) + 1
 
@@ -156,7 +156,7 @@ class LoopKernel:
         return factors
 
     def strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
-        """Return the indices that depend on the point, given the names of the sources; those of stores are ``s...``."""
+        """Return the indices that depend on the point, with the names of the sources, or ``s<number>`` for stores."""
         indices = [
             (name, source.index)
             for name, source in zip(names, self.body.sources)

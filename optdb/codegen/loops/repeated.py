@@ -52,9 +52,9 @@ class RepeatedLoops:
     """A number of steps, each of which runs the same fused loops and repeated loops.
 
     `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
-    item with their grids, or repeated loops. `arena` maps buffers that are parts of one array to their offsets in
-    bytes, and buffers that begin at an offset of another array to None; all other arrays then begin at offset 0. Raise
-    NotRepeatable if the code of the parts cannot be combined.
+    item with their grids, or repeated loops. If `arena` is given, it maps each buffer in a shared array, the arena, to
+    its offset in bytes, and each buffer at an offset in another array to None; buffers that are not in the mapping
+    begin at offset 0. Raise NotRepeatable if the code of the parts cannot be combined.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RepeatedLoops:
         self._rows = {row.buffer: row for row in rows}
         self._params: dict[Buffer, _Param] = {}
         self.flags: dict[str, None] = {}
-        #: The number of steps, and the numbers of all parts.
+        #: The number of steps, followed by the numbers that the parts take.
         self._numbers = [steps]
         #: The names of the functions, by their code.
         codes: dict[str, str] = {}
@@ -94,11 +94,11 @@ class RepeatedLoops:
         self._functions = joined(_renamed(code, f"_{name.rpartition('_')[2]}") for code, name in codes.items())
         self._calls = calls
         rings = [(n, self._rows[buffer]) for n, buffer in enumerate(self._params) if self._wraps(buffer)]
-        #: The statements before and after each step that find the next row of each array whose rows are used in turns.
+        #: Statements before the loop and at the end of each step: they count rows of arrays whose rows wrap around.
         self._first_rows = [f"ga_size row{n} = (ga_size){self._text(row.start % row.length)};" for n, row in rings]
         self._next_rows = [f"if (++row{n} == (ga_size){self._text(row.length)}) row{n} = 0;" for n, row in rings]
         self._arena = arena
-        #: Maps the positions of the parameters in the arena to their offsets in bytes.
+        #: For each parameter that is in the arena: maps its position among the parameters to its offset in bytes.
         self._placed: dict[int, int] = {}
         for n, param in enumerate(self._params.values()):
             offset = (arena or {}).get(param.outer)
@@ -126,7 +126,7 @@ class RepeatedLoops:
 
     @property
     def arrays(self) -> list[tuple[Buffer, int]]:
-        """The kernel's array arguments after the numbers and the arena, and the offset of each in elements."""
+        """The kernel's array arguments after the numbers and the arena, each with its offset in elements."""
         return [(param.outer, param.offset) for n, param in enumerate(self._params.values()) if n not in self._placed]
 
     def kernel(self) -> Kernel:

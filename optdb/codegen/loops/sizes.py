@@ -12,7 +12,7 @@ from optdb.codegen.scalars.types import c_type, literal
 
 #: The largest number that stays a constant in the code, because compilers unroll short loops and simplify products.
 LARGEST_CONSTANT = 16
-#: The same for rows that kernels multiply by a vector or add up: for their lengths, and their distance.
+#: The same limit for the lengths of rows that kernels multiply by a vector or add up, and for distances between rows.
 LARGEST_ROW = 128
 #: The number of integers in one kernel argument.
 _PACKED = 16
@@ -76,7 +76,7 @@ class SizeArguments:
 
 
 def _divisor(length: int) -> int:
-    """Return a multiplier in the low 32 bits and a shift above: ``index * multiplier >> shift`` is ``index // length``.
+    """Return ``shift << 32 | multiplier`` such that ``index * multiplier >> shift`` is ``index // length``.
 
     The quotient is exact for indices below 2^31. See Granlund and Montgomery, Division by Invariant Integers using
     Multiplication (PLDI 1994).

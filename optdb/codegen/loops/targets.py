@@ -88,7 +88,7 @@ def buffer_of(target: Target) -> Buffer:
 
 
 def moved(target: Target, value: Callable[[Result], Result]) -> Target:
-    """Return a target for another body, given its values for the target's results."""
+    """Return a target for another body; `value` maps a result to the corresponding value of that body."""
     result = value(target.result)
     if isinstance(target, ScatterStore | Scatter):
         return replace(target, result=result, index=value(target.index))

@@ -380,7 +380,7 @@ def _locate(runs: Runs) -> str:
 
 
 def _next(runs: Runs) -> str:
-    """Return code that moves `step` elements ahead; it does not divide if a channel has at most two runs."""
+    """Return code that moves `step` elements ahead; the code contains no division if a channel has at most two runs."""
     if runs.folded == 1:
         return "p += (ga_ssize)step * rs0;"
     wrap = "column += column_step;\nif (column >= ROW) {\ncolumn -= ROW;\n"

@@ -92,7 +92,7 @@ class Axes:
     def with_longest_first(self) -> Axes:
         """Return these axes, with the longest reduced axis first if its index needs more than 32 bits.
 
-        Kernels do not store the index along the first axis, and no array has two axes that long.
+        The index along the first axis can be longer, because kernels do not store it. No array has two such axes.
         """
         longest = max(range(len(self.folded)), key=lambda axis: self.folded[axis])
         if self.folded[longest] <= _NARROW:
@@ -219,7 +219,8 @@ def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epil
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
     """Return the number of parts per output, for `n` outputs with `m` elements each; no part is empty.
 
-    `wanted` parts in total occupy the device. `most` is the length that is split into parts; the default is `m`.
+    In total, `wanted` parts are needed to occupy the device. `most` is the length that is split into parts; the
+    default is `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

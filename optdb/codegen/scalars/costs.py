@@ -45,5 +45,5 @@ SLOW_ON_CPU = SLOW_ON_GPU | {
 
 
 def is_cheap(program: ScalarProgram, besides: frozenset[str] = frozenset()) -> bool:
-    """Return whether all operations of a program are cheap or in `besides`; kernels may compute these repeatedly."""
+    """Return whether all operations of a program are cheap or in `besides`, so that it may be computed repeatedly."""
     return all(scalar.name in CHEAP or scalar.name in besides for scalar, _ in program.steps)
