@@ -1,4 +1,7 @@
-"""Shapes, strides and launches: the memory layout of arrays, and the division of work. Strides are in elements."""
+"""Shapes, strides and launches: the memory layout of arrays, and the division of work.
+
+Strides are in elements, except those of `view`.
+"""
 
 from __future__ import annotations
 

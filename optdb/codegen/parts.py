@@ -18,8 +18,7 @@ from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtens
 from optdb.runtime.arrays import Array, DeviceArray, c_strides, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-#: With at least this many joined arrays, an array is copied with a buffer copy if source and destination are
-#: C-contiguous.
+#: Minimum number of joined arrays for buffer copies, which also need a C-contiguous source and destination.
 MANY = 8
 
 

@@ -111,7 +111,7 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 
 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
-    """Return a kernel, named ``windows``, that computes one element of the last array per window of the other arrays.
+    """Return a kernel, named ``windows``, that computes one element of the last array for each window of the others.
 
     The code `start` runs first for each window, `each` runs for every element of the window, and `finish` runs last.
     ``q`` is the index of an element, ``first`` is the index of the window's first element, and ``o`` is the index of
@@ -345,7 +345,7 @@ class SumWhereLargest(WindowOperation):
 class LargestGradient(WindowOperation):
     """The gradient of max pooling: each element gets the sum of the gradients of the windows whose maximum it equals.
 
-    The arrays are the pooled array, the largest elements, and the gradient with respect to these elements.
+    The inputs are the array to pool, the windows' largest elements, and the gradient with respect to these elements.
     """
 
     #: Kernel parameters for the arrays that the gradient reads, which are the last inputs.
@@ -376,7 +376,7 @@ class LargestGradient(WindowOperation):
 
 
 class MeanGradient(LargestGradient):
-    """The gradient of sum or average pooling, from the pooled array and the gradient of the sums or means."""
+    """The gradient of sum or average pooling, given the array to pool and the gradient of the sums or means."""
 
     names = ("gz",)
 

@@ -131,7 +131,7 @@ class TooLarge(Exception):
 
 
 class LoopBody:
-    """The body of a kernel that loops over a domain: a scalar program and its sources, each emitted once.
+    """The body of a kernel that loops over a domain: a scalar program and its sources, without duplicates.
 
     If the body would have more than `most_steps` steps, methods that add steps raise `TooLarge`.
     """

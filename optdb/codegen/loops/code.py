@@ -50,7 +50,7 @@ class LoopCode:
         return kernel
 
     def numbers(self, grid: LoopGrid) -> list[int]:
-        """Return the numbers that the code takes: the points, the chunk, the number of parts, and `sizes`."""
+        """Return the numbers that the code takes: the numbers of points, points per chunk, and parts; and `sizes`."""
         return [max(self.loop.points, 1), grid.chunk, grid.parts, *self.sizes.values]
 
     def arguments(self, grid: LoopGrid) -> list[Packed]:

@@ -52,7 +52,7 @@ class SizeArguments:
         return f"{number}" if stays_constant(number) else f"(int){self._argument(number)}"
 
     def quotient(self, value: str, length: int) -> str:
-        """Return the code for the index of a point divided by a length; it may call a function of loops.cl."""
+        """Return the code for the index of a point divided by a length; the code can call a function of loops.cl."""
         if not self.is_narrow:
             return f"{value} / (ga_size){self.text(length)}"
         if stays_constant(length):

@@ -35,7 +35,7 @@ _SMALLEST_ITEM = 16
 #: In teams of up to this many items, each item may take one element, so that neighbouring items read neighbouring
 #: elements.
 _WARP = 32
-#: Minimum number of elements that each item of a team smaller than a warp folds, if there are enough teams.
+#: Minimum number of elements per item in a team that is smaller than a warp; it applies if there are enough teams.
 _SHARE_OF_ROW = 4
 #: Maximum work-group size.
 _GROUP = 256
@@ -84,7 +84,7 @@ class Axes:
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
-        """Return these axes with groups of four neighbours, for kernels that read four neighbours at a time."""
+        """Return these axes with the last reduced axis in groups of four neighbours, which kernels read at once."""
         steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
         folded = (*self.folded[:-1], self.folded[-1] // QUAD)
         return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)

@@ -83,7 +83,10 @@ class ScalarEmitter:
         return comparison
 
     def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
-        """Return `x` where a comparison of values of dtype `compared` (by default the output's) holds, else `y`."""
+        """Return code that selects `x` where `comparison` holds, else `y`.
+
+        `compared` is the dtype of the compared values, by default the output's dtype.
+        """
         return f"(({comparison}) ? {x} : {y})"
 
     def type(self, dtype: str | None = None) -> str:
