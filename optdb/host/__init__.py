@@ -1,13 +1,13 @@
 """The hosts: the compilers that optdb plugs into, Theano 1.0.5 and PyTensor 3.3.
 
-Only this folder imports Theano. The rest of the package uses the host through ``api``, which works with one host per
-process (see `bind`). Importing this package does not import a host.
+Only this folder imports Theano. The rest of the package uses the host through ``api``, and a process can use only one
+host (see `bind`). Importing this package does not import a host.
 
 - ``api``: the host interface, implemented for Theano. If PyTensor is the host, modules in ``pytensor/api`` replace the
   modules of the same name.
 - ``pytensor``: the interface for PyTensor, and faster replacements for PyTensor's functions.
 - ``stack_traces``: the stack traces that both hosts record for each variable.
-- ``theano``: the import of Theano, C code in batches, and faster replacements for Theano's functions.
+- ``theano``: makes Theano importable, builds its C code in batches, and contains faster replacements for its functions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SecondHost(ImportError):
 
 
 def bind(host: str) -> None:
-    """Make `host` the host of this process, which `optdb.host.api` and the rewrite engine use.
+    """Make `host` the one host that `optdb.host.api` and the rewrite engine use in this process.
 
     Parameters
     ----------
@@ -59,17 +59,18 @@ def bind(host: str) -> None:
 
 
 def bound_host() -> str:
-    """Return the host of this process; if there is none yet, bind the imported host, by default Theano."""
+    """Return the host of this process; if none is bound, bind PyTensor if only PyTensor is imported, else Theano."""
     if not _bound:
         bind("pytensor" if "pytensor" in sys.modules and "theano" not in sys.modules else "theano")
     return _bound[0]
 
 
 def import_host() -> None:
-    """Import the host together with the additions of `optdb.composition`.
+    """Import the host, to which `optdb.composition` then adds the features of optdb's packages.
 
-    A package that uses the host calls this before it imports any of the host's modules: `optdb.composition` adds parts
-    of the package to the host, and no module of the package may be partially imported at that time.
+    A package that uses the host must call this function before it imports any of the host's modules.
+    `optdb.composition` adds parts of the package to the host, which fails if a module of the package is only partially
+    imported.
     """
     importlib.import_module(bound_host())
 

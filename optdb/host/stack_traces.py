@@ -1,7 +1,7 @@
 """Stack traces of variables and nodes, which both hosts record while user code builds a graph.
 
-The hosts look up the source line of each frame of each trace, including the frames of their own files, which they then
-leave out. Here, each line and each file name is looked up once.
+The hosts look up the source line of each frame of each trace, even for frames of their own files, which they drop
+later. This module looks up each line and each file name only once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 #: A frame's file, line number, function and source line.
 TraceEntry = tuple[str, int, str, str | None]
 
-#: Maps an entry without its source line to the entry, and to the file's content in `linecache` that it was made from.
+#: Maps the file, line number and function of an entry to a pair: the content of the file in `linecache` from which the
+#: entry was made, and the entry.
 _entries: dict[tuple[str, int, str], tuple[Any, TraceEntry]] = {}
 _MOST_ENTRIES = 20_000
 
 
 class StackTraces:
-    """Extracts traces that begin outside of a host's own files, which are given by parts of their names."""
+    """Extracts stack traces without the innermost frames in a host's own files (`own_files`: parts of names)."""
 
     def __init__(self, own_files: Iterable[str]) -> None:
         self._own_parts = [file.replace("/", separator) for file in own_files for separator in "/\\"]
@@ -46,7 +47,7 @@ class StackTraces:
     def _is_host(self, file: str) -> bool:
         found = self._is_own.get(file)
         if found is None:
-            # As for the hosts, their tests are user code.
+            # The hosts' tests count as user code, as they do for the hosts themselves.
             found = self._is_own[file] = any(part in file for part in self._own_parts) and "tests" not in file
         return found
 

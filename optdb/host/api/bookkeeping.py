@@ -38,7 +38,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data about a graph while sessions run; `order` and `by_op` are None after the graph changes."""
+    """Data about a graph, kept until the last session ends; a change of the graph sets `order` and `by_op` to None."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -51,7 +51,8 @@ class _Watched:
 #: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: A plain dictionary, since it is read at each event; it keeps each graph alive until the last session ends.
+#: Not a WeakKeyDictionary, which is slower and would be read at each event. Graphs stay alive until the last session
+#: ends.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -64,7 +65,7 @@ def forget() -> None:
 
 
 def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
-    """Call the features that implement the event `name`, in order."""
+    """Notify the features that implement the event `name`, in the order in which they were attached."""
     watched = _watched[self]
     if name != "validate":
         watched.order = watched.by_op = None
@@ -166,8 +167,8 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised an error.
 
-    Theano sets a new input before it imports the input's ancestors; if the import fails, the history lacks the change
-    to the input.
+    Theano sets a node's new input before it imports the input's ancestors. If the import fails, Theano's history does
+    not contain the change of the input, and cannot undo it.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None
@@ -333,7 +334,8 @@ def remove_client(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    Theano's errors name the caller; to find it, Theano uses ``inspect``, which reads the files of all modules.
+    If ``verbose`` is set, the caller's name is printed. Theano finds the caller with ``inspect``, which reads the files
+    of all modules.
     """
     began = time.time()
     try:

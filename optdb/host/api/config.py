@@ -25,7 +25,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Suppress stack traces for new variables within the block, as Theano does while it compiles a function."""
+    """Limit stack traces of variables made in the block as Theano does while it compiles: by default, to no frames."""
     return _limit.held()
 
 

@@ -36,7 +36,7 @@ def inner_nodes(op: Scan) -> list[Apply]:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Rewrite a Scan's inner graph with the phases of its mode that precede `database`."""
+    """Rewrite a Scan's inner graph with those phases of the Scan's mode that precede `database`."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -70,7 +70,7 @@ def scan_around(
     tag : str
         The tag of a device; the phases with this tag always run.
     """
-    # With ``gpua``, Scan uses our key instead of requesting C code from types that have none.
+    # With ``gpua``, Scan is hashed by ``gpu_hash``; otherwise, it would request C code from types that have none.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
     scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
@@ -80,7 +80,7 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop that reads some variables of its body from additional sequences.
+    """Return the outputs of a new loop, in which additional sequences replace some variables of the body.
 
     `replaced` maps variables of the body to replacements, and `sequences` maps new inputs of the body to outer
     sequences. Unneeded sequences are dropped.
@@ -96,9 +96,9 @@ def scan_with_sequences(
 
 
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
-    """Make a loop without a stop condition also store the values of a variable of its body.
+    """Extend a loop that has no stop condition, so that it also stores the values of `var`, a variable of its body.
 
-    Return the loop's outputs, and the variable's values in all steps.
+    Return the new loop's outputs, and the values of `var` in all steps.
     """
     op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot

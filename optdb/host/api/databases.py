@@ -1,6 +1,6 @@
 """Theano's optimizer databases.
 
-A database maps names and tags to rewriters; a :class:`Query` selects some of them when a function is compiled.
+A database maps names and tags to rewriters. When a function is compiled, a :class:`Query` selects rewriters by tag.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from theano.misc.ordered_set import OrderedSet
 from optdb.host.api.config import config
 from optdb.host.api.patching import around
 
-#: The name under which Theano registers the shape feature, followed by the names of rewriters that fail without this
-#: feature.
+#: The name of the rewriter that adds the shape feature, and the names of rewriters that fail without this feature.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 
 

@@ -31,7 +31,7 @@ from optdb.host.api.graph import MetaObject, PureOp, Variable
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """The inner graph of an op; `hint` is a cheap digest."""
+    """The inner graph of an op; equal graphs have equal values of `hint`, which is cheap to compute."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -165,7 +165,7 @@ def _has_own_notes_alone(var: Variable) -> bool:
 
 
 def _begins_empty(var: Variable) -> bool:
-    """Return whether a variable is an uninitialized array, with or without some elements set."""
+    """Return whether a variable is an uninitialized array, of which some elements may have been set since."""
     while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
         var = var.owner.inputs[0]
     return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
@@ -176,7 +176,8 @@ def keeps_test_values() -> bool:
     return config.compute_test_value != "off"
 
 
-#: Classes whose constructor has no side effects and returns equal ops for equal arguments and settings.
+#: Maps a class to a function that returns its `settings`. The constructor has no side effects, and returns equal ops
+#: for equal arguments and settings.
 _REPEATABLE: dict[type, Callable[[], Any]] = {
     DimShuffle: lambda: None,
     Elemwise: lambda: config.openmp,
@@ -185,10 +186,10 @@ _REPEATABLE: dict[type, Callable[[], Any]] = {
 
 
 def settings(cls: type) -> Any:
-    """Return the settings that a constructor reads besides its arguments; the class must be `is_repeatable`."""
+    """Return the flags that the constructor of `cls` reads; raise KeyError for classes that are not `is_repeatable`."""
     return _REPEATABLE[cls]()
 
 
 def is_repeatable(cls: type) -> bool:
-    """Return whether `settings` can be called with a class."""
+    """Return whether equal arguments and `settings` construct equal ops of `cls`, without side effects."""
     return cls in _REPEATABLE

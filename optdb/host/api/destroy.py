@@ -1,7 +1,7 @@
 """In-place operation in the host: destroyers, views, and the features that check them.
 
-An op's ``destroy_map`` lists the inputs that it overwrites, and its ``view_map`` the outputs that share memory with an
-input.
+An op's ``destroy_map`` lists the inputs that the op overwrites, and ``view_map`` lists the outputs that share memory
+with an input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, int]) -> Any:
-    """Return the scalar op for an Elemwise with the inplace `pattern`, which maps outputs to inputs."""
+    """Return a scalar op like that of `op`, for an in-place Elemwise; `pattern` maps outputs to overwritten inputs."""
     scalar_op = op.scalar_op
     if hasattr(scalar_op, "make_new_inplace"):
         return scalar_op.make_new_inplace(
@@ -45,7 +45,8 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether an Elemwise's C code may read an input after it has stored an output.
 
-    A Composite stores each output as soon as it is computed; Theano's in-place rewriter does not check this.
+    A Composite stores each output as soon as this output is computed. Theano's in-place rewriter does not check whether
+    the remaining steps still read the overwritten input.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
@@ -57,7 +58,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return Theano's own DestroyHandler for the graph of `handler`, which consists of `nodes`."""
+    """Return Theano's own DestroyHandler, for the graph of `handler`; `nodes` are the nodes of this graph."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -72,7 +73,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
-    """Return a patch that turns new DestroyHandlers into instances of `handler` if cycles must be detected exactly."""
+    """Return a patch that gives new DestroyHandlers the class `handler` if ``cycle_detection`` is ``regular``."""
 
     def exchanging(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)

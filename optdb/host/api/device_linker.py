@@ -22,7 +22,7 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 
 
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
-    """Register the function that links graphs for devices, in place of the function registered before.
+    """Register the function that links graphs for devices; it replaces the function registered before.
 
     The function takes the linker and the storage of the inputs and outputs, and returns the result of a linker's
     ``make_thunk``.
@@ -32,7 +32,7 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
 
 
 class DeviceLinker(VM_Linker):
-    """Links optimized graphs for a device with the registered backend.
+    """Calls the registered backend, which links optimized graphs for a device.
 
     Inner functions, which run the bodies of loops on the host, are executed by Theano's virtual machine.
 

@@ -1,4 +1,4 @@
-"""Facts about Theano's rewriters that let the engine skip futile attempts, one row for each rewriter.
+"""Facts about Theano's rewriters, one row for each rewriter; the facts let the engine skip futile attempts.
 
 The facts hold for Theano 1.0.5, whose development has ended, and come from reading the rewriters. Tests run each
 rewriter on nodes that it must decline according to its row. A rewriter without a row is tried on every node of the ops
@@ -11,12 +11,12 @@ that it tracks, and again before a graph is considered finished.
   finished, it visits every node again, because a rewriter that declined a node may apply after a change elsewhere. Most
   of Theano's rewriters only read the node's ancestors, their types, and the values of constants, so a rewriter that
   declines a node declines it again until an ancestor changes. Other rewriters read the users of a variable or the
-  ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's users. The refusals of a rewriter that builds
-  replacements from inferred lengths may still be lasting, if they do not depend on these lengths.
-- ``before``: a rewriter that the row's rewriter must precede. Theano tries rewriters in the order of registration, so
-  that some rewriters move a node before other rewriters find that it is zero. For example, after a product with zero
-  has been moved into the branches of a switch, it may no longer be recognized as zero, and the switch's condition is
-  computed unnecessarily.
+  ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's users. A rewriter that uses inferred lengths only to
+  build its replacements, but not to decide whether it applies, still has lasting refusals.
+- ``before``: a rewriter that the row's rewriter must precede. Because Theano tries rewriters in the order of
+  registration, some rewriters move a node before other rewriters find that the node is zero. For example, after a
+  product with zero has been moved into the branches of a switch, it may no longer be recognized as zero, and the
+  switch's condition is computed unnecessarily.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: The output type preferences of scalar ops whose inputs may be upcast beforehand.
+#: Values of ``output_types_preference``; inputs of scalar ops with these values can be cast before the op without
+#: changing the result.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
@@ -70,7 +71,7 @@ def _of_distributor() -> Refusals:
     return () if has_unknown_simplifiers() else ANY
 
 
-#: Rewriters, by module, about which only one fact is known: all their refusals are lasting.
+#: Rewriters, by module, of which only one fact is listed: all their refusals are lasting.
 _LASTING = {
     opt: (
         *("local_0_dot_x", "local_abs_lift", "local_abs_merge", "local_adv_sub1_adv_inc_sub1", "local_alloc_unary"),
@@ -148,7 +149,7 @@ _FIRST_IDS = frozenset(map(id, _BEFORE))
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(rewriter: LocalOptimizer) -> Facts:
-    """Return the facts about a rewriter: its row in `FACTS`, else facts derived from its pattern, else none."""
+    """Return the facts about a rewriter: its row in `FACTS`. A PatternSub has a guard derived from its pattern."""
     if type(rewriter) is PatternSub:
         return Facts(guard=guards.of_pattern(rewriter), lasting=FACTS.get(rewriter, _NOTHING).lasting)
     return FACTS.get(rewriter, _NOTHING)

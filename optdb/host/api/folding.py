@@ -1,6 +1,6 @@
 """Constant folding, in Python.
 
-Theano folds a node by compiling it. This module calls ``Op.perform``, and compiles only ops without ``perform``.
+Theano compiles a node to fold it. This module calls ``Op.perform`` instead, and compiles only ops without ``perform``.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _shuffled(node: Apply) -> Any:
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
     storage_map: dict[Variable, list[Any]] = {
-        # Graphs that contain a constant share its data.
+        # Copy data that the op overwrites, because all graphs that contain the constant share its data.
         var: [np.copy(data) if i in destroyed else data]
         for i, (var, data) in enumerate(zip(node.inputs, _data(node), strict=True))
     }
@@ -144,7 +144,7 @@ def _is_small(node: Apply) -> bool:
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
-    This visits only nodes outside `fgraph`, operands first, and changes their inputs in place.
+    The function visits only nodes outside `fgraph`, operands first, and changes these nodes' inputs in place.
     """
     folded: dict[Variable, Constant] = {}
     for node in nodes_outside(fgraph, replacements):

@@ -144,7 +144,7 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar like `var`; if test values are enabled, its test value is the first element of `var`'s, or 0."""
+    """Return a scalar like `var`; its test value, if enabled, is the first element of the test value of `var`, or 0."""
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar

@@ -39,7 +39,7 @@ def op_classes() -> Iterable[type[PureOp]]:
 
 
 def op_of(node: Apply, kind: type[OpT]) -> OpT:
-    """Return the op of a node whose op class is known."""
+    """Return a node's op, which must be an instance of `kind`."""
     assert isinstance(node.op, kind), node.op
     return node.op
 

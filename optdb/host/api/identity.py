@@ -57,7 +57,7 @@ class OpNumbering:
         return entry
 
     def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
-        # Theano's hash and equality use the two parts of this tuple.
+        # Theano's generated methods hash and compare the class and the props, which this tuple contains.
         key = (type(op), tuple([getattr(op, name) for name in props]))
         known = self._by_props.get(key)
         if known is None:
@@ -68,8 +68,8 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # A Scan's hash depends on the inner function's mode, but its equality, which Theano uses to merge ops, does
-        # not.
+        # The hash of a Scan depends on the mode of its inner function. Equality does not, and Theano merges equal
+        # Scans.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -137,7 +137,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         other_entry = entries.get(id(other))
         if entry is not None and other_entry is not None:
             return entry[2] == other_entry[2]
-        # A subclass's own __eq__ may call this method, and needs the base class's answer.
+        # If a subclass's own __eq__ calls this method, return the result of the base class.
         own: Any = type(self).__eq__
         if type(self) is not type(other) or own is not __eq__:
             return original(self, other)

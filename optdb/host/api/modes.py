@@ -60,7 +60,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
 
 
 def with_tiers(linker: Any) -> VM_Linker:
-    """Return a copy of a linker; functions of the copy run in Python while C code is built.
+    """Return a copy of a linker; functions that the copy links run in Python while their C code is built.
 
     Raises
     ------

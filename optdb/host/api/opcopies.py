@@ -13,7 +13,7 @@ from optdb.host.api.patching import Patch
 
 
 def has_own_reduction(op: PureOp) -> bool:
-    """Return whether the class of `op` defines ``__reduce__``, with which unpickling may return `op` itself."""
+    """Return whether the class of `op` defines ``__reduce__``; unpickling may then return `op` itself."""
     return type(op).__reduce__ is not object.__reduce__
 
 

@@ -61,7 +61,7 @@ class Patch:
 
 
 class Wrapper(Patch):
-    """A patch that wraps the value below it, and wraps the new value whenever a patch below is removed."""
+    """A patch that wraps the value below it in the stack, and wraps it anew whenever a patch below is removed."""
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
         super().__init__(owner, name, wrap, reason)
@@ -85,7 +85,7 @@ def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Calla
 
 
 class _Stack:
-    """The patches on one attribute, the lowest first, each with the value beneath it and its own value."""
+    """The patches on one attribute in order of installation; each with the value that it replaced and its own value."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner = owner  # kept alive: stacks are found by the owner's id
@@ -142,7 +142,7 @@ class _Stack:
             values.clear()
 
     def _as_seen(self, value: Any) -> Any:
-        """Return the value that ``owner.name`` has if `value` is in the owner's dictionary."""
+        """Return what ``owner.name`` evaluates to if `value`, such as a staticmethod, is in the owner's dictionary."""
         return value.__get__(None, self.owner) if isinstance(value, (staticmethod, classmethod)) else value
 
 

@@ -1,4 +1,4 @@
-"""A common form for the results of all hosts' node rewriters, the names of rewriters, and facts about rewriters."""
+"""Node rewriters of any host: their names, facts about them, and a common form for their results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Facts(NamedTuple):
     Attributes
     ----------
     tracks : callable, or None
-        Returns whether the rewriter may apply to nodes of an op that it tracks.
+        Takes an op that the rewriter tracks; returns False only if the rewriter declines all nodes of the op.
     guard : callable, or None
-        Returns whether the rewriter may apply to a node.
+        Takes a node; returns False only if the rewriter declines it.
     lasting : tuple, or callable that returns a tuple
         Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
     before : object, or None
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     before: Any = None
 
     def may_apply(self, op: Any) -> bool:
-        """Return whether the rewriter, which tracks `op`, may apply to nodes of `op`."""
+        """Return False only if the rewriter declines all nodes of `op`; the rewriter must track `op`."""
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:
@@ -54,8 +54,8 @@ def replacement_pairs(
 ) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
     """Convert a rewriter's result to pairs of variables, and a list of nodes and variables to remove.
 
-    The result is a list of new variables for ``node.outputs``, with None for outputs without users, or a dict from old
-    to new variables. The dict may contain the nodes and variables to remove under the key ``'remove'``.
+    The rewriter's result is a list of new variables for ``node.outputs``, in which outputs without users may be None,
+    or a dict from old to new variables. Under the key ``'remove'``, the dict may list nodes and variables to remove.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Rewrite a node for Theano if the function tracks the node's op."""
+        """Call the function if it tracks the node's op; Theano calls this method."""
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
         return self.rewrite(node.fgraph, node)
@@ -147,7 +147,7 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace the first variable of each pair with the second, all at once, and copy stack traces.
+    """Replace the first variable of each pair with the second, for all pairs at once, and copy stack traces.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def scalar_op_fault(track: Any) -> str | None:
-    """Return why no node can have a tracked scalar op or class, and what to track instead; None for other ops."""
+    """Return why no node has the scalar op or class `track`, and what to track instead; None for other ops."""
     if isinstance(track, ScalarOp):
         shown, instead = str(track), [f"tt.{name}" for name in _elemwise_names(track)[:1]]
     elif isinstance(track, type) and issubclass(track, ScalarOp):
@@ -229,7 +229,8 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
     """Return the ops that a rewriter or a group tracks; None if it may apply to other ops.
 
-    Only Theano's own functions are trusted, since Theano's passes ignore tracks.
+    Only rewriters made from Theano's own functions are trusted. As Theano's passes ignore tracks, the tracks of other
+    rewriters may be wrong.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []

@@ -1,8 +1,9 @@
 """Shares equal Scan ops.
 
-Scan has no metaclass that could share instances, so ``__new__`` returns the shared op, and ``__init__`` then does
-nothing. A Scan keeps the compiled function of its loop, including the function's storage, in an attribute. The thunks
-of each graph therefore use a copy of the op; the shared op keeps the last compiled function.
+Scan has no metaclass that could share instances. ``__new__`` therefore initializes a new Scan and returns the shared op
+that equals it, and ``__init__`` does nothing. A Scan keeps the compiled function of its loop, including the function's
+storage, in an attribute. Graphs must not share this storage, so the thunks of each graph use a copy of the op. The
+shared op keeps the function that was compiled last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from optdb.host.api.patching import Patch, PatchGroup, Wrapper, around
 _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
 
-#: Maps a new Scan to the equal shared Scan; None while Scans are not shared.
+#: Takes a new Scan, and returns the shared Scan that equals it; None while Scans are not shared.
 _share: Callable[[PureOp], PureOp] | None = None
 
 
@@ -65,8 +66,8 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of the inner lists may be the same object; making the thunk would then remove elements from that list twice,
-    # and fail.
+    # Copy the inner lists: if two of them were the same object, making the thunk would remove elements from that list
+    # twice, and fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -90,8 +91,8 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# This group of patches stays installed: CPython would not use a restored ``object.__new__``, and would reject
-# arguments.
+# Never uninstall this group: after ``Scan.__new__`` is deleted, CPython would pass the constructor's arguments to
+# ``object.__new__``, which rejects them.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",
@@ -110,7 +111,7 @@ _patches = PatchGroup(
 
 
 def install(share: Callable[[PureOp], PureOp]) -> None:
-    """Make each construction of a Scan return the result of `share`."""
+    """Make ``Scan(...)`` return the result of `share` for the new Scan."""
     global _share
     _share = share
     _constructor.install()
@@ -118,7 +119,7 @@ def install(share: Callable[[PureOp], PureOp]) -> None:
 
 
 def uninstall() -> None:
-    """Make each construction create a new Scan, as in Theano."""
+    """Make ``Scan(...)`` return a new Scan each time, as in Theano."""
     global _share
     _share = None
     _patches.uninstall()

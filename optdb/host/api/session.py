@@ -1,6 +1,7 @@
 """Sessions, in which settings and patches are active while the engine optimizes a graph.
 
-Sessions nest and may run in several threads: the first one installs the patches, and the last one removes them.
+Sessions can be nested and can run in several threads. The first running session installs the patches, and the last
+session to end removes them.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # Installing a thousand methods in each session would take too long, so they stay installed; between sessions, they
-    # call Theano's methods.
+    # The methods that `identity` gives the op classes stay installed after a session, because installing a thousand
+    # methods in each session takes too long. Between sessions, these methods call Theano's methods.
     identity.install("engine")
     _lasting.install()
     _patches.install()

@@ -1,8 +1,8 @@
 """Pickles and deep-copies graphs with a recursion depth that does not grow with the graph.
 
 Theano pickles a variable together with its clients, and reaches the recursion limit at about 150 nodes. This module
-pickles nodes in topological order, and clients after all nodes. The maker of a function also keeps the graph before the
-optimization, whose nodes are pickled in topological order before the rest of the maker.
+pickles nodes in topological order, and clients after all nodes. The maker of a function also keeps the graph from
+before the optimization. The nodes of that graph are pickled in topological order, before the rest of the maker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _NodesInOrder:
         self._fgraph = state["fgraph"]
         for var, clients in state["clients"]:
             var.clients = clients
-            var.fgraph = self._fgraph  # copy.deepcopy removes it from constants
+            var.fgraph = self._fgraph  # copy.deepcopy removes `fgraph` from constants
 
 
 def is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
@@ -83,5 +83,6 @@ _patches = PatchGroup(
         Wrapper(FunctionMaker, "__reduce_ex__", _nodes_first, "pickling outputs recurses as deep as the graph"),
     ],
 )
-# Install on import: unpickling a graph imports only this module, and the graph may be pickled again.
+# Install the patches on import. Unpickling a graph imports no other module that could install them, and they are needed
+# when the graph is pickled again.
 _patches.install()

@@ -42,7 +42,7 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Copy the stack trace of `old` to its replacement `new`, so that it leads to the user's line, not to optdb's."""
+    """Copy the stack trace of `old` to its replacement `new`, whose own trace would lead to a line of optdb."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace

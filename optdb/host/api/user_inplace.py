@@ -1,7 +1,8 @@
 """Arguments that a user's in-place ops overwrite (``theano.function(..., accept_inplace=True)``).
 
-Such an op must write to the caller's array, whereas in-place ops inserted by an optimizer leave undefined contents in
-arrays. The inputs are marked before a graph is optimized, and nodes that overwrite them stay on the host.
+The user's op must write its result to the caller's array. In contrast, in-place ops that an optimizer inserts only
+reuse memory, and leave undefined contents in it. The inputs are marked before a graph is optimized, and nodes that
+overwrite them stay on the host.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def is_overwritten_by_user(var: Variable) -> bool:
 
 
 def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Mark the overwritten inputs of an optimized graph that are neither mutable nor updated."""
+    """In an optimized graph, mark each overwritten input that is declared neither as mutable nor with an update."""
     for var, spec in zip(fgraph.inputs, specs):
         protected = not getattr(spec, "mutable", True) and spec.update is None
         if protected and nodes_in_place(fgraph, var):
@@ -34,7 +35,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite an input's memory or compute overwritten views of it."""
+    """Return the nodes that overwrite an input or a view of it, and the nodes that compute these views."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
@@ -55,7 +56,7 @@ def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
         if destroyers:
             nodes |= destroyers
             overwritten.append(alias)
-    for alias in overwritten:  # the loop appends the variables that `alias` is a view of
+    for alias in overwritten:  # the list grows if `alias` is a view
         if alias.owner is not None and alias.owner not in nodes:
             nodes.add(alias.owner)
             overwritten += [alias.owner.inputs[slot] for slots in _view_map(alias.owner).values() for slot in slots]
@@ -78,7 +79,7 @@ class _MarkInputs:
         if hasattr(fgraph, "destroy_handler"):
             updated = set((fgraph.update_mapping or {}).values())
             for number, var in enumerate(fgraph.inputs):
-                # A shared variable's update may run on the host or on a device.
+                # Do not mark shared variables that have updates: an update can run on the host or on a device.
                 is_next = number in updated and isinstance(var, SharedVariable)
                 if not is_next and nodes_in_place(fgraph, var):
                     setattr(var.tag, _MARK, True)

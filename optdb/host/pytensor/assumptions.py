@@ -127,7 +127,7 @@ class LeanAssumptions(AssumptionFeature):
         self._stale.difference_update(node.outputs)
 
     def get(self, var: Variable, key: AssumptionKey) -> FactState:
-        """Return the fact about a variable.
+        """Return what is known about a variable under the assumption `key`.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class LeanAssumptions(AssumptionFeature):
         return state
 
     def _infer_from_inputs_on(self, facts: _Facts, var: Variable) -> FactState:
-        """Infer a fact, after inferring the facts about operands that it depends on."""
+        """Infer the facts about a variable's operands, if there are rules, and then the fact about the variable."""
         known, unknown, rules_of = facts.known, facts.unknown, facts.rules.of_op
         todo = [var]
         while todo:
@@ -191,7 +191,7 @@ class LeanAssumptions(AssumptionFeature):
                     todo += missing
                     continue
             todo.pop()
-            unknown.add(top)  # the fact is unknown to rules that query it while it is inferred
+            unknown.add(top)  # while this fact is inferred, rules that query it get UNKNOWN
             state = self._infer(facts, top, node, rules)
             if state is not UNKNOWN:
                 known[top] = state

@@ -51,8 +51,8 @@ class CachedByOp(Generic[T]):
 
 
 _DEPTH = 10
-#: The maximum number of operands that are examined: products have few operands, and most long sums begin with a
-#: product.
+#: The maximum number of operands that are examined first. More are not worthwhile: products have few operands, and most
+#: long sums begin with a product.
 _FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
@@ -177,12 +177,12 @@ def _where_a_length_may_be(infer: Callable[..., Any]) -> Callable[..., Any]:
     return infer_static_shape
 
 
-#: A length that only PyTensor can infer.
+#: Means that PyTensor must be asked for the length, because this module cannot infer it.
 _UNDECIDED = object()
 
 
 def _known_length(length: Any) -> Any:
-    """Return the value of an axis length; None if PyTensor cannot infer it."""
+    """Return the value of an axis length, None if PyTensor cannot infer the value, or `_UNDECIDED`."""
     if isinstance(length, int):
         return length
     if isinstance(length, Constant):
@@ -230,7 +230,7 @@ class _LengthsOfTypes:
                 continue
             found[at] = None
             if at[0].type.shape[at[1]] is not None:
-                # If an operand's length is known, PyTensor may infer more than the types imply.
+                # An operand's length is known, so PyTensor may be able to infer the result's length.
                 return _UNDECIDED
             operands = _axes_of_operands(*at)
             if operands is None:
@@ -240,7 +240,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the axes of operands that determine the length of a result's axis; None for unknown ops."""
+    """Return the operands, each with its axis, that determine the length of a result's axis; None for unknown ops."""
     node = var.owner
     if node is None:
         return []

@@ -32,7 +32,7 @@ Term = tuple[list[Variable], list[Variable]]
 def may_save(
     terms: Sequence[Term], factors: list[Variable], divisors: list[Variable], out_type: Any, least: float = 0
 ) -> bool:
-    """Return whether distributing factors and divisors over terms may save more than `least` operations."""
+    """Return False only if distributing factors and divisors over terms saves at most `least` operations."""
     if not _is_guarded(out_type):
         return True
     added = len(factors) + _DIVISION * len(divisors)
@@ -55,7 +55,7 @@ def _is_absolute(var: Variable) -> bool:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
-    """Return the maximum number of operations saved by simplifying a quotient of products."""
+    """Return an upper bound for the number of operations saved by simplifying a quotient of products."""
     saved = 0.0
     above = list(map(float, _numbers(num)))
     below = list(map(float, _numbers(denum)))
@@ -175,7 +175,7 @@ class _Product:
     def __init__(self, var: Variable) -> None:
         self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
         self.read = _as_read(read)
-        #: The number of operations that are saved no matter which factor is distributed.
+        #: The maximum number of operations that can be saved no matter which factor is distributed.
         self.saved = _most_saved(*self.lists)
 
 
@@ -188,7 +188,7 @@ class _Sum:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
         self.read = _as_read(read)
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
-        #: The number of operations that are saved no matter which factor is distributed.
+        #: The maximum number of operations that can be saved no matter which factor is distributed.
         self.saved = sum([of.saved for of in self.products])
         self.divisors = sum([len(of.lists[1]) for of in self.products])
         self._above: Counter[Variable] | None = None
@@ -211,7 +211,7 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # even if `var` equals every divisor
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # too few even if `var` equals all divisors
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True
@@ -299,7 +299,7 @@ _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
 def _begins_with_a_number(num: list[Variable], out_type: Any) -> bool:
-    """Return whether the first variable is a number that PyTensor would leave in place."""
+    """Return whether the first variable is a number that PyTensor would neither move nor change."""
     first = num[0]
     if first.owner is not None or not isinstance(first, TensorConstant) or first.type.dtype != out_type.dtype:
         return False
@@ -335,7 +335,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
     for client, _ in users:
         if isinstance(client.op, DimShuffle):
             return False
-        if kind_of(client.op) != _LEAF:  # a client that will be canonized together with the node
+        if kind_of(client.op) != _LEAF:  # the client is canonized instead, including the node
             return True
     if kind == _MAIN:
         return _is_flat(canonizer, node)

@@ -43,7 +43,7 @@ _stock_add_tag_trace = utils.add_tag_trace
 
 
 def _add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
-    """Add the stack trace of at most `user_line` frames, by default as many as the flag ``traceback__limit`` says."""
+    """Add a stack trace with at most `user_line` frames; the default is the flag ``traceback__limit``."""
     if config.traceback__compile_limit > 0:
         return _stock_add_tag_trace(thing, user_line)
     limit = config.traceback__limit if user_line is None else user_line
@@ -53,7 +53,7 @@ def _add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
 def _pairs_to_try(
     self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
 ) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
-    """Return pairs of an output and an input that it may overwrite; pairs with equal types come first."""
+    """Return pairs of an output and an input that the output may overwrite; pairs with equal types come first."""
     candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
     numbered = [(node.inputs.index(inp), inp) for inp in candidates]
     pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]

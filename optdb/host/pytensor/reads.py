@@ -15,8 +15,8 @@ LASTING = False
 class ReadsOfGraph:
     """A FunctionGraph that records whether it was read.
 
-    A rewriter receives a graph and a node. If it refuses the node without reading the graph, it has only read the
-    node's ancestors.
+    A rewriter receives a graph and a node. A rewriter that refuses the node without reading the graph can only have
+    read the node's ancestors.
     """
 
     __slots__ = ("_fgraph", "_was_read")

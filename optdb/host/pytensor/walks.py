@@ -111,7 +111,7 @@ class _TrackedWalk:
         self._fgraph = fgraph
         self._tracks = tracks
         node_rewriter = rewriter.node_rewriter
-        #: Whether each node's op is checked again, because `tracks` ignores parameters of ops.
+        #: Whether the rewriter must check each node's op again, because `tracks` ignores parameters of ops.
         self._enforces = type(node_rewriter) is not FromFunctionNodeRewriter or bool(node_rewriter._tracked_op_patterns)
         self._guard = guard
         self._queue = queue

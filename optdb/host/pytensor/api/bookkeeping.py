@@ -15,4 +15,4 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Do nothing: after a refused replacement, PyTensor's history has restored the graph."""
+    """Do nothing, because PyTensor's history has already restored the graph after a refused replacement."""

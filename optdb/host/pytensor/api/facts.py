@@ -16,5 +16,5 @@ def facts_of(rewriter: LocalOptimizer) -> Facts:
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in the given order."""
+    """Return `rewriters` unchanged, as a list: for PyTensor, no rewriter must precede another one."""
     return list(rewriters)

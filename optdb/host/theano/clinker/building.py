@@ -1,7 +1,7 @@
-"""Compiles translation units, one per processor at a time.
+"""Compiles translation units, as many at a time as there are processors.
 
 The flags are Theano's, with three exceptions: no debug symbols unless ``cmodule.debug`` is set, precompiled headers if
-many units include them, and no inlining limit for large units in GCC.
+many units include them, and, for GCC, no limit on inlining in large units.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ModuleBuilder:
             *("-o", str(library), str(source)),
             *(f"-l{name}" for name in [*environment.libraries, *cmodule.std_libs()]),
         ]
-        # The status is also 0 if another part of the program waited for all children.
+        # Look for the library, because the status is also 0 if another part of the program has waited for all children.
         is_built = self._run(command, lambda: _described(unit)) and library.exists()
         return library if is_built else None
 
@@ -142,7 +142,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Map flags to precompiled headers: existing ones, and new ones if enough units use them."""
+        """Map each set of flags to its precompiled header, if the header exists or enough units use it."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -223,7 +223,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def plain(module: Translation) -> Translation:
-    """Return a copy of a module with Theano's unchanged code, for compilation in a unit of its own."""
+    """Return a copy of a module that is compiled alone, from Theano's unchanged code."""
     return replace(module, own_code="")
 
 

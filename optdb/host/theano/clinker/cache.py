@@ -93,7 +93,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module; build it if it is missing, with Theano's own command if the batch build fails."""
+        """Return a module; build it if it is missing. If the batch build fails, compile it as Theano does."""
         module = self._loaded(wanted)
         if module is not None:
             return module
@@ -159,7 +159,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """Wait until the process that builds the first missing module has finished or died."""
+        """Wait until the process that builds the first missing module has finished the build or died."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -168,7 +168,7 @@ class SharedModuleCache(ModuleCache):
     def _build(
         self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
     ) -> None:
-        # Modules that differ only in their keys are compiled once in a translation unit.
+        # Of the modules that differ only in their keys, only one is compiled; the others share its library.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
             wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)

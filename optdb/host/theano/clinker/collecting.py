@@ -1,7 +1,8 @@
 """Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
-Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` stops after the inner graph is
-optimized and collects its nodes. It links the function when all modules are built and the thunk is made again.
+Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` interrupts the compilation after the
+inner graph is optimized, and collects the graph's nodes. When all modules are built and the Scan's thunk is made again,
+it links the inner function.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_hal
 from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
-#: The maximum number of elements to compute in Python, which takes about 100 ns for each element.
+#: The maximum number of elements of a test value that is computed in Python, which takes about 100 ns per element.
 _MAX_QUICK_ELEMENTS = 10_000
-#: Modules of ops whose Python code calls NumPy or SciPy; the Python code of convolution and pooling runs loops.
+#: Modules of ops whose Python code is fast, because it calls NumPy or SciPy. Convolution and pooling, whose Python code
+#: runs loops, are in other modules.
 _QUICK_MODULES = tuple(
     f"theano.{name}"
     for name in (
@@ -41,7 +43,7 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """Raised after the inner function of a Scan has been optimized, so that the function is linked later."""
+    """Raised to leave a compilation after a Scan's inner function is optimized; the function is linked later."""
 
 
 class _Request:
@@ -98,7 +100,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers; an inner function has them if its outer function does."""
+        """Return whether a function has tiers; an inner function has tiers if its outer function has them."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -171,7 +173,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; until the thunk is made, the Scan is the current one for `scan_function`."""
+        """Make the thunk of a Scan; meanwhile, the Scan is the current one for `scan_function`."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:
@@ -182,7 +184,7 @@ class Collector(threading.local):
             self._scans.pop()
 
     def scan_function(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Compile the inner function of the current Scan, or stop before it is linked."""
+        """Compile the inner function of the current Scan; while collecting code, raise `_Postponed` before linking."""
         op = self._scans[-1] if self._scans else None
         if not self._is_collecting and id(op) in self._postponed:
             return _finish(self._postponed.pop(id(op)))
@@ -213,7 +215,7 @@ class Collector(threading.local):
             self._request.maker = maker
 
     def postpone(self, maker: FunctionMaker, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Collect the nodes of a requested function, and raise `_Postponed`; do nothing for other functions."""
+        """Collect the C code of the requested function, and raise `_Postponed`; do nothing for other functions."""
         request = self._request
         if request is None or request.maker is not maker:
             return

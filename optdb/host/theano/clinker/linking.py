@@ -20,7 +20,7 @@ MAX_REMEMBERED = 20_000
 
 
 class Linked:
-    """The C code of all nodes with one signature; the storage of `no_recycling` outputs must not be reused."""
+    """The C code that all nodes with one signature share; it does not reuse the storage of `no_recycling` outputs."""
 
     def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
         self.no_code: Exception | None = None
@@ -94,7 +94,7 @@ class _SharedCThunk(_CThunk):
 
 
 class NodeLinker:
-    """Provides the C code of nodes, and caches it for other nodes and functions of this process."""
+    """Provides the C code of nodes, and caches the code for other nodes and functions of this process."""
 
     def __init__(self) -> None:
         self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}

@@ -14,7 +14,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCE
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created on first use. It is a context manager."""
+    """An exclusive lock on a file that is created on first use; the lock is a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,11 +43,11 @@ class FileLock:
                 self._descriptor = descriptor
                 _held.add(self)
                 return True
-            # The last holder removed the file while this process waited for it.
+            # The last holder removed the file while this process waited for the lock.
             os.close(descriptor)
 
     def release(self, remove: bool = False) -> None:
-        """Release the lock; with `remove`, remove the file, which waiting processes then open again."""
+        """Release the lock; if `remove` is true, also remove the file (processes that wait create a new one)."""
         if self._descriptor is None:
             return
         if remove:
@@ -83,9 +83,9 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close the descriptors inherited in a fork, which would keep the locks of a dead parent held."""
+    """Close the descriptors inherited in a fork; otherwise, the locks would stay held after the parent's death."""
     for lock in list(_held):
-        # Another thread of the parent may have been about to discard the lock.
+        # At the time of the fork, another thread of the parent may have been about to discard the lock.
         if lock._descriptor is not None:
             os.close(lock._descriptor)
             lock._descriptor = None

@@ -170,7 +170,7 @@ _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: Code that releases a variable after each call; it changes two reference counts, with two tests for each.
+#: Code that releases a variable after each call: it decrements two reference counts, with two tests for each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )

@@ -1,4 +1,4 @@
-"""Outlines code around the loops of Elemwise and CAReduce: length checks, allocation, and the order of loops.
+"""Outlines code around the loops of Elemwise and CAReduce: checks of lengths, allocation, and sorting of the loops.
 
 Theano generates this code for each array and axis. The generated code is replaced by calls to functions that all
 modules of a translation unit share (`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not
@@ -79,7 +79,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: The start of the first comparison, which the other comparisons follow directly.
+#: The start of a comparison. After the first one, the other comparisons of a node follow directly.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(
@@ -90,7 +90,7 @@ _RESIZE = re.compile(
     r"\s*\} else \{\s*Py_DECREF\(success\);\s*\}"
 )
 
-#: Pairs of the output's strides and axes, in decreasing order.
+#: Code that sorts pairs of an output's stride and axis in decreasing order.
 _ORDER = re.compile(
     r"std::vector< std::pair<int, int> > (?P<out>\w+)_loops\((?P<ndim>\d+)\);"
     r"\s*std::vector< std::pair<int, int> >::iterator (?P=out)_loops_it = (?P=out)_loops\.begin\(\);"

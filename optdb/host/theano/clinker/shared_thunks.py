@@ -139,7 +139,8 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The two names have the same value, but the compiler does not know that. The assignment saves a register.
+#: Both variables point to the same object, but the compiler does not know that. This assignment says so, which saves a
+#: register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 

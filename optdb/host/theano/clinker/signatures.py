@@ -1,7 +1,6 @@
 """Identifies nodes with the same C code, and corrects the versions in the keys of cached modules.
 
-`signature` collects the parts of a module's key that differ between nodes, without making a graph and a linker for each
-node.
+For each node, `signature` collects what determines the module's key, without making a graph and a linker.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    Ops from Theano's own modules that compare equal may differ in ``openmp``; ops from other modules that compare equal
-    may differ in any attribute. The key does not keep ops of users alive, since they may hold large data.
+    If two equal ops are from Theano's own modules, they may still differ in ``openmp``; if they are from other modules,
+    they may differ in any attribute. The key does not keep ops of users alive, since they may hold large data.
     """
     if type(op).__module__.startswith("theano.") and not isinstance(op, FromFunctionOp):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)

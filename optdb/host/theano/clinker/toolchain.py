@@ -58,7 +58,7 @@ class Toolchain:
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
         """Return the cached answer to a question; if there is none, cache the result of `find`.
 
-        The question must contain everything that the answer depends on. Both are JSON values.
+        The question must contain everything that the answer depends on. The question and the answer are JSON values.
         """
         if _compiler_stamp(self.compiler) is None:
             return find()

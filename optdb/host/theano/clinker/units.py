@@ -155,7 +155,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes; if all are common or harmless headers, return one of two fixed tuples."""
+    """Return a module's includes, as one of two fixed tuples, which modules share, if all are common or harmless."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -181,8 +181,8 @@ def _bracketed(include: str) -> str:
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
     """Divide modules into units with similar compile times, sorted from the largest to the smallest.
 
-    A unit has at least `min_effort` characters if the modules together have that many, and at most `max_modules`
-    modules. If a unit does not compile, its modules are compiled one by one.
+    A unit has at most `max_modules` modules, and about `min_effort` characters or more if enough modules can share it.
+    If a unit does not compile, `ModuleBuilder` compiles its modules one by one.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]

@@ -1,6 +1,6 @@
-"""The memory that a call's values need at each node, from liveness analysis.
+"""The memory that the values of a call need at each node, from liveness analysis.
 
-Theano's symbolic shapes are evaluated for the call's input shapes.
+The sizes of values come from Theano's symbolic shapes, evaluated for the shapes of the call's inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class InputValue:
-    """An input's shape, its size in bytes and, if the input may be a length, its value."""
+    """An input's shape and size in bytes, and the input's value if this value may be a length of another array."""
 
     shape: tuple[int, ...] | None
     nbytes: int
@@ -101,9 +101,9 @@ def _is_shared(spec: Any) -> bool:
 def live_bytes(
     order: Sequence[Apply], outputs: Iterable[Variable], sizes: Mapping[Variable, int | None], frees: bool = True
 ) -> tuple[list[int], int]:
-    """Return the live bytes at each node, and the bytes of all values; views use their inputs' memory.
+    """Return the live bytes at each node, and the total bytes of all values; views count as part of their inputs.
 
-    Unknown sizes are None. If `frees` is False, every value lives until the end.
+    An unknown size is None, and counts as 0. If `frees` is False, every value stays alive until the last node.
     """
     owner_of: dict[Variable, Variable] = {}
     begins: dict[Variable, int] = {}

@@ -54,7 +54,7 @@ class _ChannelStatistics(Op):
 class ChannelMoments(_ChannelStatistics):
     """Means, their rounding errors, and the sums of squared deviations from the means.
 
-    The input is the array.
+    The input is the array to be normalized.
     """
 
     def _numbers(self, x: np.ndarray, dtype: str) -> list[np.ndarray]:
@@ -79,7 +79,7 @@ class ChannelGradientSums(_ChannelStatistics):
 def of_channels(
     x: TensorVariable, axes: Sequence[int], vector: TensorVariable, number: int, count: int
 ) -> TensorVariable:
-    """Extract one of `count` statistics per channel from a vector, as an array of length 1 along `axes`."""
+    """Extract one of `count` statistics from a vector; return it as an array whose length along `axes` is 1."""
     lengths = [x.shape[axis] for axis in range(x.type.ndim) if axis not in axes]
     size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
     part: TensorVariable = vector.reshape((count, size))[number] if count > 1 else vector

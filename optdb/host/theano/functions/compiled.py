@@ -20,7 +20,7 @@ from optdb.host.api.testvalues import without_test_values
 
 
 class FunctionInTurn(Function):
-    """A function that only one thread at a time may call; see `take_turns`."""
+    """A function whose caller ensures that only one thread at a time calls it; it takes no lock (see `take_turns`)."""
 
     # Theano's own method, before `take_turns` wraps it.
     __call__ = Function.__call__
@@ -29,8 +29,9 @@ class FunctionInTurn(Function):
 def function_like(function: Function) -> Function:
     """Return a function that has the arguments of `function` but its own storage.
 
-    The caller sets ``fn``, which returns the outputs and, if its ``need_update_inputs`` is False, applies updates. The
-    values of inputs other than shared variables are copied. Only one thread at a time calls the function.
+    The caller sets the function's ``fn``, a callable that returns the outputs; if ``fn.need_update_inputs`` is False,
+    ``fn`` also applies the updates. The values of inputs other than shared variables are copied. The caller ensures
+    that only one thread at a time calls the function.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -55,20 +56,20 @@ def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
 
 
 def has_c_thunks(function: Function) -> bool:
-    """Return whether nodes of a function may run in C."""
+    """Return False only if all nodes of a function run in Python."""
     linker = function.maker.linker
     return not isinstance(linker, PerformLinker) and getattr(linker, "c_thunks", None) is not False
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """For each output of a function's graph that is an input's next value, return the index of that input."""
+    """Map each output of a function's graph that is an input's next value to the index of that input."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
 
 
 def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Compile a function for a backend.
+    """Compile a function again, with a backend.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ optimize_method = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return an input's default; the value is included only if each call restores it."""
+    """Return an input's entry in ``Function.defaults``; it keeps the value only if each call resets the input to it."""
     return required, refeed, value if refeed else None
 
 
@@ -137,12 +138,13 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: Makes threads take turns calling a function if its ``fn`` has a method ``turn``, which returns a lock.
+#: Serializes the calls of each function whose ``fn`` has a method ``turn``: a call holds the lock that ``turn``
+#: returns.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """From now on, compile the nodes of each new outer function inside a context manager from `surround`."""
+    """Link each function that is compiled from now on inside a context manager that `surround` returns."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -193,7 +195,7 @@ def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
     return functools.wraps(insert)(without_test_values()(insert))
 
 
-#: Needed because copies of results and updates may be on a device.
+#: Turns off test values for these copies, which have none if the results and updates are on a device.
 copies_of_results = PatchGroup(
     "Copies of results",
     "from the import of Theano on",

@@ -1,6 +1,7 @@
 """An op that checks the lengths that a user declared for an array.
 
-Theano's `SpecifyShape` requires the lengths of all axes, and raises AssertionError where `ConvOp` raises ValueError.
+Theano's `SpecifyShape` is unsuitable: it requires the lengths of all axes, and raises AssertionError where `ConvOp`
+raises ValueError.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from optdb.host.api.graph import Apply, Op, Variable
 
 
 class DeclaredLengths(Op):
-    """Returns an array unchanged if it has the declared lengths; None allows any length."""
+    """Checks that an array has the declared lengths, and returns it unchanged; the length None allows any length."""
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    # The op runs no commands of its own.
+    # Commands of the op can be recorded and repeated, because it has none: its result is a view.
     repeatable = True
     _f16_ok = True
 
@@ -44,7 +45,7 @@ class DeclaredLengths(Op):
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the declared lengths, and the input's lengths along other axes."""
+        """Return the declared lengths and, for axes without a declared length, the input's lengths."""
         return [
             tuple(
                 shapes[0][axis] if n is None else as_tensor_variable(np.int64(n)) for axis, n in enumerate(self.lengths)

@@ -1,7 +1,8 @@
 """Prevents in-place nodes in copies of functions from overwriting values that are still needed.
 
-`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. With its option
-``swap``, two inputs may share memory; with ``delete_updates``, nodes still update inputs in place.
+`Function.copy` copies an optimized graph, but not the graph's DestroyHandler, which orders in-place nodes. In a copy
+made with ``swap``, two inputs can share memory; in a copy made with ``delete_updates``, nodes still update inputs in
+place.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """If an input's value outlives a call but is no longer updated, make nodes overwrite a copy of the value."""
+    """If an input keeps its value but has lost its update, let in-place nodes overwrite a copy of the value."""
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):

@@ -80,7 +80,7 @@ class ObservedFunction:
     profile : ProfileStats
         Theano's measurements: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
     around : object
-        The value of the context manager around the optimization.
+        What the context manager around the optimization returned on entry.
     function : Function or None
         The function; None if compiling it failed.
     link_span : tuple of float
@@ -117,7 +117,7 @@ class ObservedFunction:
     def link_times(self) -> list[tuple[str, float]]:
         """Return the seconds spent in each compiler, on loading C code, and on the rest of linking.
 
-        Compilers run in parallel; their total is the time during which at least one compiler runs.
+        Because compilers run in parallel, their total is the time during which at least one compiler was running.
         """
         begin, end = self.link_span
         runs: dict[str, list[tuple[float, float]]] = {}
@@ -130,7 +130,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory used by the first call, or by a device's last recorded call; None if unknown."""
+        """Return the memory used by the first call or, on a device, by the last recorded call; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -147,7 +147,7 @@ class ObservedFunction:
         """Return the total time in seconds and the number of runs of each timed node in the compiled graph."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists all nodes; if a device replays them as a plan, their counts stay at 0.
+        # Theano lists all nodes; the counts of nodes that a device replays as a plan stay at 0.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 

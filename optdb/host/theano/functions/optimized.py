@@ -1,7 +1,7 @@
 """Replaces ops that Theano's optimizer chose for the CPU with equivalent plain ops.
 
-A device needs the plain ops. Without in-place ops, only data dependencies order the nodes, and no node overwrites a
-buffer that the copy shares with the original.
+Devices only have counterparts of the plain ops. A copy without in-place ops needs no other order than that of the data
+dependencies, and no node overwrites a buffer that the copy shares with the original.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def plain_copy(
     """Copy nodes in topological order with plain ops instead of in-place ops; map variables to their copies.
 
     `replace` maps graph inputs to replacements of the same types. `more` contains additional plain ops of a device.
-    Nodes in `in_place` are kept, because they overwrite variables in `replace`. An op that only works in place gets
-    copies of the inputs that it overwrites.
+    Nodes in `in_place` stay in-place, because they are meant to overwrite variables in `replace`. An op that can only
+    work in place gets copies of the inputs that it overwrites.
     """
     copies = dict(replace)
     plain_ops = {**_PLAIN, **more}
@@ -71,7 +71,7 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return the variable that an output copies or views for the caller."""
+    """Return the variable that an output of the function copies or is a view of."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
@@ -86,7 +86,7 @@ def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Varia
 
 
 def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace variables in a linker's graph without validation; the graph may be a copy or unpickled."""
+    """Replace variables in a linker's graph without validation, even if the graph is a copy or was unpickled."""
     _let_change(fgraph)
     fgraph.replace_all(pairs, reason=reason)
 
@@ -108,14 +108,14 @@ def _let_change(fgraph: FunctionGraph) -> None:
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
-        # A ConvOp with lengths of 1 infers a more specific result type than the abstract convolution.
+        # If some lengths are 1, a ConvOp infers a more specific result type than the abstract convolution does.
         out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
     overwritten = {slot for slots in destroyed.values() for slot in slots}
     plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
-        # Do not call the op, which would convert the arguments again.
+        # Call make_node, not the op, because calling the op would convert the arguments again.
         return plain(node.op).make_node(*inputs).outputs
     for slot in overwritten:
         inputs[slot] = deep_copy_op(inputs[slot])
@@ -165,7 +165,7 @@ def _has_abstract(node: Apply) -> bool:
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
-    """Return the result of an op that uses matrix products to compute a convolution or its gradient."""
+    """Return the abstract equivalent of a CorrMM op or of one of its gradients, applied to `inputs`."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
         border_mode=op.border_mode,
@@ -181,7 +181,7 @@ def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op
 
 
 def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
-    """Return the lengths that the op infers for a gradient."""
+    """Return the spatial lengths that a gradient op infers for its result."""
     node = op.make_node(*arrays)
     whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
     return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]
@@ -189,7 +189,7 @@ def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
 
 def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
     images, filters = inputs
-    # Unlike an abstract convolution, the op raises for lengths other than the declared ones.
+    # Declare the lengths, because a ConvOp raises an error for other lengths, and an abstract convolution does not.
     images = declare_lengths(images, (op.bsize, *op.imshp))
     filters = declare_lengths(filters, (op.nkern, None, *op.kshp))
     return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)

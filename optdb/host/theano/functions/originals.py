@@ -94,12 +94,12 @@ def compile_step(
     name: str,
     borrow: bool = True,
 ) -> Function:
-    """Compile a graph for the host without C code, for a simulator.
+    """Compile a graph for a simulator; the function runs on the host, in Python.
 
     If `borrow` is true, a call may overwrite the previous results. Unused inputs are accepted.
     """
     return _function(
-        # Do not borrow inputs; otherwise, Theano would compare the memory of each pair of inputs.
+        # Pass plain variables, because Theano would compare the memory of each pair of borrowed inputs.
         list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
@@ -113,7 +113,8 @@ def compile_step(
 def held_variable(var: Variable, name: str) -> SharedVariable:
     """Return a new shared variable for values of a tensor variable; its initial value is an empty array.
 
-    A function that updates this variable does not read the old value, and may overwrite it even if the call raises.
+    The old value is never needed: a function that updates the variable does not read it, and can overwrite it even if
+    the call then raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)

@@ -17,7 +17,7 @@ from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 #: The maximum number of ops and inputs of a scalar graph that is printed as in Theano.
 _WRITTEN_OUT = 100
-#: The maximum depth of a printed expression, because Theano prints operands by recursion.
+#: The maximum depth of a printed expression; it is limited because Theano prints operands by recursion.
 _MAX_DEPTH = 50
 
 
@@ -34,7 +34,7 @@ def _in_few_words(init_name: Callable[[Composite], None], self: Composite) -> No
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return the number of ops and inputs in a graph's text if shared subexpressions are repeated."""
+    """Return the number of ops and inputs in a graph's text that repeats shared subexpressions."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
@@ -43,7 +43,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 
 def _steps(graph: FunctionGraph) -> list[str]:
-    """Return the variables that are used more than once or are deep in an expression, and the outputs."""
+    """Return the steps as text: assignments of variables that are used more than once or are deep, then the outputs."""
     shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
     depths: dict[Any, int] = {}
     steps: list[str] = []

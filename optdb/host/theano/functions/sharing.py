@@ -75,9 +75,9 @@ def _noting(create: Callable[..., Function], self: FunctionMaker, *args: Any, **
 def _note(function: Function) -> None:
     on_device = isinstance(function.maker.linker, DeviceLinker)
     for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
-        # A copy made with `delete_updates=True` may still have in-place nodes.
+        # `mutable` covers copies made with `delete_updates=True`, which can still have in-place nodes.
         may_write = not on_device and (spec.update is not None or spec.mutable)
-        # A function on a device records its updates, but not the writes by which the user's ops overwrite inputs.
+        # A function on a device records its updates, but does not record writes by the user's in-place ops.
         may_write = may_write or is_overwritten_by_user(var)
         if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True

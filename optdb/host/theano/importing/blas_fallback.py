@@ -64,7 +64,7 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: Part of the version of each op that calls BLAS; must change whenever `FUNCTIONS` changes.
+#: A part of the cache version of each op that calls BLAS. Change it whenever `FUNCTIONS` changes.
 VERSION = 1
 
 
@@ -86,7 +86,7 @@ def install(blas_headers: ModuleType) -> None:
 
 
 def stay_in_one_thread(op_class: Any) -> None:
-    """Without a BLAS, make a class of OpenMP ops run without OpenMP."""
+    """Without a BLAS, make the ops of a class run without OpenMP, because the fallback needs the GIL."""
     from theano.configdefaults import config
 
     update = op_class.update_self_openmp
@@ -101,7 +101,7 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header and fallback, with `FUNCTIONS` in place of the functions' declarations."""
+    """Return Theano's header and fallback, in which definitions from `FUNCTIONS` replace the declarations."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])
 
@@ -111,7 +111,7 @@ CANDIDATES = ("-lopenblas", "-lblas")
 #: The timeout in seconds for a trial program, which normally takes a tenth of a second.
 TIMEOUT_S = 20
 
-# The program is valid as both C and C++, because config.cxx is a C++ compiler; BLAS exports unmangled names.
+# C++, because config.cxx is a C++ compiler; `extern "C"` declares the unmangled name that BLAS exports.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()

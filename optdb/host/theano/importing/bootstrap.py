@@ -25,7 +25,7 @@ __all__ = ["UnsupportedHost", "finish", "start"]
 
 
 def start(compose: Callable[[], None]) -> None:
-    """Install the import hook and the translation; when Theano is imported, `finish` runs, and then `compose`.
+    """Install the import hook and the translation; the hook runs `finish` and then `compose` when Theano is imported.
 
     If Theano is already imported, run the steps that were missed. A second call, for example when optdb is reloaded,
     does nothing.
@@ -63,7 +63,7 @@ def finish() -> None:
 def default_ldflags() -> str:
     """Return the linker flags of a BLAS that works on this machine, or '' if there is none.
 
-    Replaces Theano's function, which asks NumPy for the flags; NumPy 1.22 and later do not report the BLAS.
+    This function replaces Theano's own, which gets the flags from NumPy; NumPy 1.22 and later do not report the BLAS.
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
@@ -143,7 +143,7 @@ def _builds_in_batches() -> bool:
 
 @contextmanager
 def _extension(module: ModuleType) -> Iterator[None]:
-    """Build one of Theano's own extension modules under a lock for this module only."""
+    """While one of Theano's own extension modules is built, hold a lock that only covers this module."""
     from optdb.host.theano.clinker.extensions import build_alone
 
     with build_alone(module):
@@ -158,10 +158,11 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
         if name == "blas.ldflags":
-            # Replace only the flag's default: Theano calls this function if the user has given no value.
+            # Replace only the flag's default, a function that Theano calls if the user has given no value.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # Modules without keys (the virtual machine, Scan) do not work with NumPy 2 if they were built for NumPy 1.
+            # Separate the compiledirs of NumPy 1 and 2: modules without keys (the virtual machine, Scan) that were
+            # built for NumPy 1 do not work with NumPy 2.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
@@ -178,8 +179,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Check a compiler of unknown version now, because Theano would otherwise fail later. If Theano's modules are
-    # cached, Theano would fail only in `theano.function`.
+    # If the compiler's version is unknown, check now whether the compiler works. Theano itself would fail later: if
+    # Theano's modules are cached, not before the first call of `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -228,7 +229,7 @@ def _without_warning_of_fallback() -> Iterator[None]:
     """Suppress the warning that there is no BLAS, unless the user has set ``blas.ldflags`` to an empty value."""
     from theano.configdefaults import config
 
-    # Read the value first, so that Theano knows whether it is the default.
+    # Read the value first, because `is_default` is only set by the first read.
     ldflags = config.blas.ldflags
     if ldflags or not _parameter(config.blas, "ldflags").is_default:
         yield

@@ -1,7 +1,7 @@
 """Corrects faults in Theano as soon as Theano is imported, even without the engine.
 
-- A rewriter that raises leaves Theano's observer of new variables installed, which keeps all later graphs alive.
-- Without C code, a `Composite` evaluates ``~True`` to -2, and computes shared subexpressions once per use.
+- If a rewriter raises an error, Theano's observer of new variables stays installed, and keeps all later graphs alive.
+- Without C code, a `Composite` evaluates ``~True`` to -2, and computes a shared subexpression again for each use.
 - Without a C compiler, Theano rejects convolutions that its ConvOp does not support, although Theano's Python code and
   devices support these convolutions.
 - On a full disk, Theano waits for the compiledir's lock for minutes.
@@ -52,7 +52,7 @@ def _impl_of(node: Apply) -> Callable[..., Any]:
 
 
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that computes an output for one element, without looking up variables."""
+    """Return a function that computes the scalar `out`; it finds operands by index, not by looking up variables."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]

@@ -1,4 +1,4 @@
-"""The finders that optdb puts at the front of ``sys.meta_path``; each queries the remaining finders for a module.
+"""The finders that optdb puts at the front of ``sys.meta_path``. To find a module, each of them queries other finders.
 
 `ImportHook` runs the code of selected modules inside a context manager; `TranslatingFinder` replaces the loaders of the
 modules that it translates.
@@ -23,10 +23,12 @@ class ImportHook(MetaPathFinder):
     """A finder that wraps the import of selected modules.
 
     `around` maps a module's name to a function that returns a context manager, in which the module's code runs.
-    `missing` is called with the name of a module that no finder finds, and may raise a better error than Python's.
+    `missing` is called with the name of a selected module that no finder finds, so that it can raise a better error
+    than Python's.
     """
 
-    #: Finders that query other finders have this attribute, and skip each other, because they would otherwise recurse.
+    #: Finders that query other finders have this attribute, by which `TranslatingFinder` skips them: the finders would
+    #: otherwise call each other without end.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
@@ -81,7 +83,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Skip finders that query the other finders, as this finder does, because they would recurse.
+        # Skip finders that query other finders, as this one does: the finders would call each other without end.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:
@@ -90,7 +92,8 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # Use a spec with a different kind of loader, such as pytest's, only if no finder has source to translate.
+            # A spec with another kind of loader, such as pytest's, is used only if no other finder has a source file to
+            # translate.
             fallback = fallback or spec
         return fallback
 

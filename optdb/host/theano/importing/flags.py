@@ -1,6 +1,7 @@
 """Registers the flags of ``optdb.flags`` in ``theano.config``.
 
-``theano.configparser`` is passed as a parameter, because importing it again after a failed import creates a new module.
+The functions take ``theano.configparser`` as a parameter instead of importing it, because an import after a failed
+import of Theano creates a new module.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def register(configparser: ModuleType) -> None:
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:
-            # Although the user's value is overridden, an invalid value is an error.
+            # Parse the user's value, which is overridden, only to raise an error if the value is invalid.
             with contextlib.suppress(KeyError):
                 flag.parse(configparser.fetch_val_for_key(flag.name))
             configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]

@@ -29,7 +29,7 @@ class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
 
 
 class _Unusable(RuntimeError):
-    """Base class of errors about something that Theano needs.
+    """Base class of errors about a compiler or folder that Theano needs and cannot use.
 
     In `cure`, lines that begin with four spaces are commands to copy.
     """
@@ -38,7 +38,7 @@ class _Unusable(RuntimeError):
     cure: str
 
     def __str__(self) -> str:
-        # Do not use `args`, to which Theano adds the node that it compiles.
+        # Do not use `args`: if a node's compilation fails, Theano adds the node to the error's `args`.
         return f"{self.finding}\nThe cure: {self.cure}"
 
 
@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the first message of a failed compiler, in which dots replace line breaks; None if no compiler failed."""
+    """Return a failed compiler's first message, with dots instead of line breaks, from Theano's error; else None."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None

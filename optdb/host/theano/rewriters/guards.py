@@ -35,7 +35,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a guard that matches a node and its ancestors to a pattern; None if the rewriter reads other nodes."""
+    """Return a guard that compares a node and its ancestors with a pattern; None if the rewriter reads other nodes."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -57,7 +57,7 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
-# The most frequently called guards use loops, which take half the time of any() on a generator.
+# The guards that are called most often use loops, which take half as long as any() with a generator.
 
 
 def has_constant_of_another_dtype(node: Apply) -> bool:
@@ -215,12 +215,12 @@ def may_distribute(node: Apply) -> bool:
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Theano tries the divisors after all factors, so no factor is left to be distributed over a divisor.
+    # Theano tries the divisors only after all factors. Factors can therefore not be distributed over a divisor.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 
 def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
-    """Return whether a factor may be a sum over which a later factor or a divisor is distributed."""
+    """Return whether distributing a later factor or a divisor over a factor that is a sum may save an operation."""
     for i, factor in enumerate(factors):
         if factor.owner is None:
             continue
@@ -320,7 +320,7 @@ def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
 
 
 def _looked_at(var: Variable) -> Sequence[Variable] | None:
-    """Return the operands that determine the value of `var`; None if there are none."""
+    """Return the operands from which get_scalar_constant_value finds the value of `var`; None if it finds no value."""
     owner = var.owner
     if owner is None:
         return None

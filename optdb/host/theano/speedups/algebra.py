@@ -1,4 +1,4 @@
-"""Faster canonizers of sums and products, which recognize canonical expressions.
+"""Faster methods of the canonizers of sums and products; they recognize expressions that are already canonical.
 
 Theano tries the canonizers several times on every sum and product. The methods in this module return the same results
 as Theano's methods, but detect canonical expressions without array operations, and walk long chains without recursion.
@@ -75,7 +75,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands to decompose, in reverse order, each with the lists for its own and the opposite side.
+    # The operands to decompose, in reverse order; each has the list for its own side and the list for the other side.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -102,7 +102,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
 
 
 def knows_simplifiers(canonizer: Canonizer) -> bool:
-    """Return whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
+    """Return whether all simplifiers of `canonizer` are Theano's own; these do nothing if there are no divisors."""
     for reason, simplifier in canonizer.external_simplifiers:
         if reason not in _KNOWN_SIMPLIFIERS or not simplifier.__module__.startswith("theano."):
             return False
@@ -125,7 +125,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants; do nothing if there are none, or if there is only one and it would not change."""
+    """Combine all constants; do nothing if there are none, or if the only one would stay unchanged."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -176,7 +176,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Return whether a node that uses the result extends the expression; that node is then canonized instead."""
+    """Return whether a client of the result continues the expression; Theano then canonizes the client instead."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -196,7 +196,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the results by which a canonizer permanently declines a node; empty for Theano's own method."""
+    """Return the refusals of canonizers that last until an ancestor changes; () if `transform` is not installed."""
     return (False,) if Canonizer.transform is transform else ()
 
 

@@ -49,7 +49,8 @@ _stock_make_new_inplace = Composite.make_new_inplace
 _code_of: dict[tuple[type, tuple[str, ...]], _CFiles] = {}
 #: Maps a scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
-#: Maps an elementwise op (by id, kept alive) and input types to ops that pad the ranks, and output types.
+#: Maps an elementwise op (by id, kept alive) and input types to the ops that pad the inputs' ranks, and to the output
+#: types.
 _plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
 #: Maps a small integer, and the flags that determine its dtype, to its constant.
 _constant_of: dict[tuple[Any, ...], TensorConstant] = {}
@@ -75,7 +76,7 @@ def forget() -> None:
 
 
 def load_c_code(self: COp, func_files: list[str]) -> None:
-    """Read an op's C files only once, and again after they change."""
+    """Read an op's C files on the first call, and again only after the files change."""
     key = (type(self), tuple(func_files))
     known = _code_of.get(key)
     if known is not None and _stamps(known.paths) == known.stamps:
@@ -93,7 +94,7 @@ def _stamps(paths: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def params_type(self: DimShuffle) -> Any:
-    """Return the type of DimShuffle's C parameters."""
+    """Return the type of the C parameters of DimShuffles, which is created only once."""
     if not _params_types:
         _params_types.append(_stock_params_type.fget(self))
     return _params_types[0]
@@ -143,7 +144,7 @@ def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
 
 
 def upcast(dtype: Any, *dtypes: Any) -> str:
-    """Return the dtype of the result of arithmetic; Theano finds this dtype by adding arrays."""
+    """Return the result dtype of arithmetic, from a cache, because Theano adds arrays to find this dtype."""
     if not all(type(each) is str for each in (dtype, *dtypes)):
         return _stock_upcast(dtype, *dtypes)
     return _upcast(_cast_policy.val, _float_dtype.val, dtype, *dtypes)
@@ -257,7 +258,8 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite with different output types, without copying and merging its scalar graph."""
-    # Subclasses may construct their ops differently, and the op cache, which replaces MetaObject, shares ops.
+    # Leave subclasses, which may construct their ops differently, to Theano; also leave all ops to Theano if the op
+    # cache, which replaces MetaObject, shares them.
     if type(self) is not Composite or type(Composite) is not MetaObject:
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
@@ -267,7 +269,7 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
     return out
 
 
-#: Patches that remain between sessions, since user code that builds a graph also creates ops.
+#: Patches that remain installed between sessions, since user code also creates ops when it builds a graph.
 LASTING = [
     Patch(COp, "load_c_code", load_c_code, "each DimShuffle would read a C file again"),
     Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),

@@ -1,7 +1,7 @@
-"""Makes new variables and nodes in fewer steps than Theano.
+"""Creates variables and nodes in fewer steps than Theano.
 
-For each variable, Theano calls four functions, reads two flags, and extracts the stack, which is empty while a function
-is compiled. This module's functions handle the plain case, and leave all other cases to Theano.
+For each variable, Theano calls four functions, reads two flags, and extracts a stack trace, although the trace is empty
+while a function is compiled. This module's functions handle the plain case, and leave all other cases to Theano.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _traces = StackTraces(f"theano/{name}" for name in _OWN_FILES)
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
-    """Add the stack trace of at most `user_line` frames, by default as many as the flag ``traceback.limit`` says."""
+    """Add a stack trace with at most `user_line` frames; the default is the flag ``traceback.limit``."""
     if _compile_limit.val > 0:
         return _stock_add_tag_trace(thing, user_line)
     limit = _trace_limit.val if user_line is None else user_line
@@ -119,7 +119,8 @@ def copy_tag(self: scratchpad) -> scratchpad:
     return tag
 
 
-#: Patches that remain between sessions: user code that builds a graph spends a third of its time on traces.
+#: Patches that remain installed between sessions, because user code that builds a graph spends a third of its time on
+#: stack traces.
 LASTING = [
     Patch(utils, "add_tag_trace", add_tag_trace, "each line of a trace is read once"),
     Patch(PureOp, "add_tag_trace", staticmethod(add_tag_trace), "each line of a trace is read once"),

@@ -41,7 +41,7 @@ def has_scan(fgraph: FunctionGraph) -> bool:
 def reconstruct_graph(
     inputs: Sequence[Variable], outputs: list[Variable], tag: str | None = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Return a copy of a graph, including constants, with new inputs; Theano makes two copies."""
+    """Return a copy of a graph with new inputs and copied constants; Theano copies the graph twice."""
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
         return _stock_reconstruct_graph(inputs, outputs, tag)
@@ -77,8 +77,8 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# The two passes that use these tests only move nodes whose inputs are all known outside the loop, and nodes that depend
-# only on such nodes.
+# The next two tests look for nodes whose inputs are all known outside the loop. The passes that use these tests move
+# only such nodes, and nodes that depend only on such nodes.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
@@ -145,11 +145,11 @@ def _where_terms_are(
 ) -> tuple[Any, ...]:
     if self.optimizer is not local_add_mul_fusion or _has_sum_of_sums(fgraph):
         return apply(self, fgraph)
-    return (self, 1, 0, 0, 0, 0, {}, 0)  # Theano's profile of a pass that changes nothing
+    return (self, 1, 0, 0, 0, 0, {}, 0)  # the profile that Theano expects from a pass without changes
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum contains a sum, or a product contains a product, that has no other users."""
+    """Return whether an operand of a sum or product is another sum or product, respectively, with no other users."""
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):
             continue

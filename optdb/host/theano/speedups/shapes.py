@@ -1,8 +1,9 @@
 """Lazy shape inference.
 
 Theano's ShapeFeature builds a symbolic shape for every variable, and merges shapes at every replacement, although most
-shapes are never read. :class:`LazyShapeFeature` instead records a *promise*, which refers to the promises that it
-depends on. A later read returns the shape that Theano would have built at the time of the promise.
+shapes are never read. :class:`LazyShapeFeature` only records a *promise* of each shape, with references to the promises
+on which the shape depends. A shape that is read later is the one that Theano would have built at the time of the
+promise.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class _Shapes(dict):
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
-        """Return the shape of `var` without waiting for the shape that is being computed."""
+        """Return a shape of `var` that does not depend on the shape that is being computed."""
         return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
 
     def _inferred(self) -> dict:
@@ -188,8 +189,8 @@ _OF_GRAPH = frozenset(
 class LazyShapeFeature(ShapeFeature):
     """A ShapeFeature that computes shapes on demand.
 
-    When a length is replaced, Theano replaces it in existing shapes; ``_renamed`` records the replacement for later
-    shapes.
+    When a length is replaced, Theano replaces this length in existing shapes; ``_renamed`` records the replacement for
+    shapes that are computed later.
     """
 
     def __init__(self) -> None:
@@ -255,7 +256,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule the replacement of an old variable's length with the length of the variable that replaces it."""
+        """Schedule the replacement of `node`, which reads a length of a replaced variable, by the length of `new`."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
@@ -268,7 +269,7 @@ class LazyShapeFeature(ShapeFeature):
         self.scheduled[node] = new
 
     def _rename(self, old: Variable, new: Variable) -> None:
-        # If `new` depends on `old`, keep `old`, because `new` in a shape would create a cycle.
+        # If `new` depends on `old`, keep `old`, because a shape that contains `new` would create a cycle.
         if not _may_be_length(old) or _uses(new, old):
             return
         self._renamed.pop(new, None)
@@ -324,7 +325,7 @@ class LazyShapeFeature(ShapeFeature):
             todo.pop()
 
     def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
-        """Return a promise for `var` that does not wait for the shape that is being computed.
+        """Return a promise for `var` that does not depend on the shape that is being computed.
 
         This is needed if a node reads a length from a variable that later replaces the node's own output.
         """
@@ -337,7 +338,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape with the current replacements for lengths that were replaced after the shape was built."""
+        """Return `shape` with the current replacements of those lengths that were replaced after `shape` was built."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))
@@ -348,7 +349,7 @@ class LazyShapeFeature(ShapeFeature):
         return length
 
     def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
-        """Run a Theano method on a copy of `shape_of`; return the copy with the method's entries."""
+        """Run a Theano method with a copy of `shape_of`; return the copy, to which the method adds entries."""
         shapes = self.shape_of
         scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:
@@ -366,7 +367,7 @@ class LazyShapeFeature(ShapeFeature):
         return self.__dict__[name]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own ShapeFeature, with all shapes; or without shapes if the graph has device ops."""
+        """Pickle as Theano's own ShapeFeature with all shapes or, if the graph is pickled in order, without shapes."""
         if self.fgraph is not None and is_pickled_in_order(self.fgraph):
             return _for_graph, (self.fgraph,)
         stock = ShapeFeature.__new__(ShapeFeature)
@@ -378,7 +379,7 @@ class LazyShapeFeature(ShapeFeature):
 
 
 def _for_graph(fgraph: FunctionGraph) -> LazyShapeFeature:
-    """Return a feature that records a graph, which may still be incomplete, when it is first used."""
+    """Return a feature that records `fgraph` on first use, because the unpickled graph may still be incomplete now."""
     feature = LazyShapeFeature()
     feature.fgraph = fgraph
     return feature

@@ -93,7 +93,7 @@ def _make_windows(node: Apply) -> Compute:
 
 
 def _positions(length: int, size: int, step: int, mode: str) -> np.ndarray:
-    """Return the positions that each window covers along one axis; -1 in the padding."""
+    """Return the positions that each window covers along one axis; positions in the padding are -1."""
     size, step = int(size), int(step)
     padding = {"half": size // 2, "full": size - 1, "wrap_centered": size // 2}.get(mode, 0)
     last = length - 1 if mode == "wrap_centered" else length + 2 * padding - size

@@ -1,6 +1,6 @@
-"""Computes convolutions as matrix products with columns: the windows of a few images at a time (im2col).
+"""Computes convolutions as matrix products; the windows of a few images at a time are laid out as columns (im2col).
 
-Groups are a batch axis of the products. Unshared and integer convolutions use ``perform``.
+The groups of a convolution form a batch axis of the products. Unshared and integer convolutions use ``perform``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def forward(geometry: Geometry, images: np.ndarray, kernel: np.ndarray) -> np.nd
 
 
 def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return the gradient with respect to filters of a given size."""
+    """Return the gradient with respect to the filters, which have the spatial lengths `size`."""
     windows = _windows(geometry, _padded(images, geometry.pads(size), geometry.dtype), size)
     _assert_same(windows.shape[2 + len(size) :], top.shape[2:])
     grouped = _grouped_top(geometry, top)
@@ -97,7 +97,7 @@ def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, siz
 
 
 def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, inside: Sequence[int]) -> np.ndarray:
-    """Return the gradient with respect to images of a given size."""
+    """Return the gradient with respect to the images, which have the spatial lengths `inside`."""
     size = kernel.shape[2:]
     pads = geometry.pads(size)
     channels = kernel.shape[1] * geometry.groups
@@ -155,7 +155,7 @@ def _chunks(windows: np.ndarray) -> Iterator[slice]:
 
 
 def _columns(geometry: Geometry, windows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield parts of the batch with their columns, of shape (images, groups, rows, positions)."""
+    """For each part of the batch, yield its slice, and its columns of shape (images, groups, rows, positions)."""
     _, channels, *rest = windows.shape
     size, positions = rest[: geometry.dimensions], rest[geometry.dimensions :]
     rows = channels // geometry.groups * math.prod(size)

@@ -1,4 +1,4 @@
-"""Uniform and multinomial draws for all streams and rows at once, with the same values as the C code."""
+"""Uniform draws for all streams at once, and multinomial draws for all rows at once, with the values of the C code."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _choice(node: Apply) -> Compute:
 
 
 def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows whose draw has an outcome, and the outcomes; a draw above the row's last limit has none."""
+    """Return the rows whose draw selects an outcome, and these outcomes. A draw above the total weight selects none."""
     exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
     found = np.flatnonzero(exceeds.any(axis=1))
     return found, exceeds[found].argmax(axis=1)

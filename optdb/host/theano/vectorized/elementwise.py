@@ -17,9 +17,9 @@ from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 from optdb.host.theano.vectorized.ufunc_programs import program_of
 
-#: The number of elements whose intermediate values fit in the second-level cache.
+#: The number of elements of a block, whose intermediate values must fit in the second-level cache.
 BLOCK_ITEMS = 16384
-#: The size of complex128, the largest item.
+#: The size in bytes of a complex128, the largest number.
 _ITEM_BYTES = 16
 
 
@@ -71,10 +71,11 @@ class ElementwiseFunction:
         ]
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
-        #: An input with the outputs' shape, if any, and the other inputs without broadcast dimensions.
+        #: The first input with the outputs' broadcast pattern (None if there is none), and the other inputs with this
+        #: pattern.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs with broadcast dimensions, each with a list of the dimensions that are not broadcast.
+        #: The inputs of which some dimensions are broadcast, each with a list of the dimensions that are not.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -149,7 +150,7 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Flatten the arrays if those with more than one element are contiguous and have the given shape."""
+    """Flatten all arrays if each array with more than one element is contiguous and has the given shape."""
     full = [array for array in arrays if array.size > 1]
     if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape
@@ -157,7 +158,7 @@ def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[
 
 
 def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[list[Any], tuple[int, ...]]]:
-    """Divide arrays into blocks of at most `BLOCK_ITEMS` elements, along the first axis that allows it."""
+    """Divide arrays into blocks of at most `BLOCK_ITEMS` elements, along the first axis whose slices fit in a block."""
     axis, inner = 0, math.prod(shape[1:])
     while inner > BLOCK_ITEMS:
         axis += 1
@@ -171,7 +172,7 @@ def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[lis
 
 
 def _block(array: Any, outer: tuple[int, ...], start: int, stop: int) -> Any:
-    """Return the elements `start` to `stop` along the first axis that `outer` does not index."""
+    """Index the first axes by `outer`, and the next axis from `start` to `stop`; leave axes of length 1 whole."""
     bounds = [*((index, index + 1) for index in outer), (start, stop)]
     slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]
     return array[tuple(slices)]

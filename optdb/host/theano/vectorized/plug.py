@@ -1,7 +1,7 @@
 """The hook that makes Python thunks operate on whole arrays.
 
 Python thunks that are made while the engine is active operate on whole arrays, except with Theano's reference linker,
-``py``. Constant folding runs ``perform``: for a few numbers, this takes less time than translating the node.
+``py``. Constant folding calls ``perform`` if a node has few numbers, which takes less time than translating the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _ReferenceLinking(threading.local):
     """The conditions under which new thunks run ``perform`` in this thread."""
 
     reference: FunctionGraph | None = None
-    #: Whether the nodes are small and run only once.
+    #: Whether new thunks are for small nodes that run only once.
     is_once: bool = False
 
 
@@ -58,7 +58,7 @@ def _computing_arrays(
 
 @contextmanager
 def by_perform() -> Iterator[None]:
-    """Make thunks created in the block call ``Op.perform``; use this for small nodes that run once."""
+    """In the block, let new thunks call ``Op.perform``, which is faster for small nodes that run only once."""
     outer, _linking.is_once = _linking.is_once, True
     try:
         yield

@@ -1,6 +1,7 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding is never the maximum. Regions that extend over the border (``ignore_border=False``) are cut off.
+The maximum never comes from the padding. Regions that extend beyond the border (``ignore_border=False``) are cut off
+there.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return the number of elements in each region, excluding elements beyond the border."""
+        """Return the number of elements in each region, including padding if `counts_padding`, but none beyond it."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True
@@ -111,7 +112,7 @@ def _pooled(op: Pool, x: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
 
 
 def _in_regions(regions: _Regions, x: np.ndarray, add: Callable[[np.ndarray, tuple[Any, ...]], None]) -> np.ndarray:
-    """Call `add` on an array of zeros like `x`, once for each offset of the windows; return the array."""
+    """Call `add` on padded zeros like `x`, once for each offset in a window; return the sums without the padding."""
     gradient = regions.padded(np.zeros(x.shape, x.dtype), 0)
     if gradient.size:
         for index in regions.offsets():

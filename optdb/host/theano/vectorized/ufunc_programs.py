@@ -1,4 +1,4 @@
-"""Programs: scalar ops and graphs as sequences of kernels, with register allocation.
+"""Translates scalar ops, including Composites, to programs: sequences of kernels with allocated registers.
 
 A program's text is a Python function with one line for each step.
 """
@@ -183,7 +183,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return the outputs that need a register, each with the name to which it is copied.
+    """Name the outputs; return the outputs that need a register, each with the name of the array to which it is copied.
 
     An output may overwrite an input after the last step that reads the input.
     """

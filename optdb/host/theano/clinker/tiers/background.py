@@ -21,7 +21,8 @@ from optdb.host.theano.clinker.units import Translation
 
 _Result = TypeVar("_Result")
 
-#: Seconds between polls. Polling replaces `threading.Condition`, whose lock could remain held after an interrupt.
+#: Seconds between polls. The code polls instead of using `threading.Condition`, whose lock could remain held after an
+#: interrupt.
 SECONDS_BETWEEN_LOOKS = 0.01
 
 SECONDS_FOR_END = 2.0
@@ -30,7 +31,7 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 
 
 class Job:
-    """A build that runs once for all nodes that need it; messages mention the nodes' `ops`."""
+    """A build that runs once for all nodes that need its result; `ops` names the nodes' ops in messages."""
 
     #: The effort, in characters. Among jobs whose waiting nodes have run in Python for equally long, the longer job
     #: starts first.
@@ -279,7 +280,8 @@ class Background:
         except Cancelled:
             otherwise = QUEUED
         except Exception as error:
-            # For example, the disk is full. The functions continue in Python, and report the reason.
+            # The code may be correct (for example, the disk is full). The functions continue in Python, and report the
+            # reason.
             for job in jobs:
                 job.reason = str(error)
         with self._lock:
@@ -306,11 +308,11 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The maximum effort of a unit, as a fraction of the total effort per compiler; the limit leaves jobs for later units,
-#: which are chosen with newer measurements.
+#: The maximum effort of a unit, as a fraction of the total effort per compiler. Because of this limit, some jobs are
+#: left for later units, which are chosen by newer measurements.
 _SHARE = 0.6
 
-#: Smaller units are not divided, since parsing the headers takes a quarter of their time.
+#: The minimum of this limit, because parsing the headers would take more than a quarter of the time of smaller units.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 

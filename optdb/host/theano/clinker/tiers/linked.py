@@ -1,4 +1,4 @@
-"""Links functions in two tiers: nodes whose modules are missing start in Python."""
+"""Links functions in two tiers: nodes whose compiled modules are missing run in Python at first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node, wait for their C code.
+    Functions linked by ``c`` or ``c|py``, or with a callback for each node, do not start before their C code is built.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
@@ -46,7 +46,7 @@ class TieredLink:
         self._has_changing = False
 
     def make_all(self, make_all: Callable[[], Any]) -> Any:
-        """Return the result of the linker's ``make_all``, with a machine that switches to C."""
+        """Return the result of the linker's ``make_all``, with a virtual machine that switches from Python to C."""
         with self._noting_machine():
             machine, *rest, thunks, order = make_all()
         if self._has_changing:
@@ -80,7 +80,7 @@ class TieredLink:
     def thunk(
         self, node: Apply, storage_map: Cells, compute_map: Cells, no_recycling: Sequence[Variable]
     ) -> ChangingThunk | None:
-        """Return a node's thunk that starts in Python; None if its module is built or unknown."""
+        """Return a thunk that runs a node in Python at first; None if the node's module is built or unknown."""
         linked = self._nodes.linked(node, no_recycling)
         wanted = linked.wanted  # None after another thread has loaded the module
         if wanted is None or wanted.module_hash not in self._missing:
@@ -92,7 +92,7 @@ class TieredLink:
     def scan_thunk(
         self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
     ) -> Any:
-        """Return a Scan's thunk, which loops in Python until Scan's loop in C is built."""
+        """Return a Scan's thunk, which runs the loop in Python until Theano's C code for loops is built."""
         if not config.cxx or _is_scan_loop_built():
             return make_thunk(node, storage_map, compute_map, [])
         in_python = make_thunk(node, storage_map, compute_map, [], impl="py")
@@ -100,7 +100,7 @@ class TieredLink:
         allow_gc = config.allow_gc
 
         def make_in_c() -> Any:
-            # Theano's method reads this flag.
+            # Theano's make_thunk reads this flag; use the value from the time of linking.
             with theano.change_flags(allow_gc=allow_gc):
                 return make_thunk(node, storage, computed, [])
 

@@ -1,7 +1,8 @@
 """Replaces a function's virtual machine when its nodes switch from Python to C.
 
-Theano's machine reads its thunks only on construction, so a function gets a new machine with the same storage between
-two calls. While nodes run in Python, the machine's class combines `TieredMachine` with Theano's class.
+Theano's virtual machine reads its thunks only on construction. To switch, a function therefore gets a new machine,
+between two calls, with the same storage. While nodes run in Python, the machine's class combines `TieredMachine` with
+Theano's class.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _OWN = ("exchange", "turn")
 
 
 class MachineExchange:
-    """The machines of one function, from the first tier to C.
+    """The virtual machines that one function has in succession, until all its nodes run in C.
 
     `overwrites_state` says whether nodes may overwrite shared variables before all next values are computed.
     """
@@ -62,14 +63,14 @@ class MachineExchange:
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
-        """Make a machine created by Theano the first machine of the function, and return it."""
+        """Begin with a machine that Theano created for the function; return this machine."""
         for thunk in self.changing:
             thunk.has_machine = True
         self.machine = self._protected(machine)
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Switch to the modules that are ready, unless the function is running; then call the machine."""
+        """Switch to the modules that are ready, unless a call is already running; then call the machine."""
         with machine.turn():
             self.change_over_between_calls()
             self._depth += 1
@@ -84,7 +85,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Replace the machine if modules are built and no call is running; the caller must hold its `turn`."""
+        """If modules were built and no call is running, replace the machine; the caller must hold its lock."""
         if self._depth:
             return
         if self._queue.is_stalled:
@@ -109,7 +110,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Set the `turn` that a machine's calls hold, and give the machine a tiered class if a node runs in Python."""
+        """Set the lock that calls of a machine hold, and its tiered class if a node runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -122,7 +123,7 @@ class MachineExchange:
 
 
 class TieredMachine(_Machine):
-    """A mixin for Theano's machines that have nodes in Python."""
+    """A mixin for those of Theano's virtual machines that have nodes in Python."""
 
     exchange: MachineExchange
     turn: Callable[[], AbstractContextManager[object]]
@@ -178,7 +179,7 @@ def _carry_over(old: VM, new: VM) -> None:
 
 
 def exchange_of(machine: Any) -> MachineExchange | None:
-    """Return the exchange that a machine belongs to; None if there is none."""
+    """Return the `MachineExchange` that will replace a machine; None if the machine has no nodes in Python."""
     return machine.exchange if isinstance(machine, TieredMachine) else None
 
 

@@ -37,8 +37,8 @@ class CompilerServer:
     def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
         """Run a program until it exits; return whether it succeeded.
 
-        `is_needed` is called periodically; when it returns False, the program is killed. The program runs in the
-        environment `env` instead of this process's environment.
+        `is_needed` is called periodically; when it returns False, the program is killed. The program gets the
+        environment `env`, by default that of the server.
 
         Raises
         ------

@@ -110,7 +110,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
                 "in Python until they are.\n"
                 "The cure: call optdb.wait with a longer timeout, or without one"
             )
-    # Inner functions of Scans come last, because their machines are found through the outer machine.
+    # Switch the machines of outer functions first, because the machines of inner functions are found through them.
     for machine in list(_machines(function)):
         _change_over(machine)
     return tier(function)
@@ -122,7 +122,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has its own `turn`, which is None if a function has no arrays on the device.
+    # The machine of a function on a device has its own ``turn``, or None if the function has no arrays on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

@@ -18,7 +18,7 @@ NoPython = (NotImplementedError, MethodNotDefined)
 
 
 class CompilerWarning(UserWarning):
-    """Warns that C code does not compile, so a function continues to run in Python."""
+    """Warns that C code does not compile, and that the function therefore continues to run in Python."""
 
 
 class ChangingThunk:
@@ -109,14 +109,14 @@ class ChangingThunk:
 
     def _compute_in_c(self) -> Any:
         """Wait for the C code of a node without a Python implementation, and run it."""
-        self.seconds = float("inf")  # so that it is built next
+        self.seconds = float("inf")  # so that the job is built next
         self._queue.wait([self.job])
         self.change_over()
         return self.current()
 
 
 def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
-    """Convert a scalar, a broadcast view, or an array of another dtype to an array for C code."""
+    """Replace an output that is a scalar, a broadcast view or of another dtype by an array that C code accepts."""
     value = cell[0]
     if value is None:
         return

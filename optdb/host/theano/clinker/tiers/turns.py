@@ -1,12 +1,12 @@
 """Serializes calls to tiered functions, and defers SIGINT during calls that overwrite shared variables.
 
-C code holds the GIL for a whole call, but Python code may yield or handle signals after it has updated only some
-variables.
+C code holds the GIL for a whole call. In Python code, another thread or a signal handler may run when only some of the
+variables have been updated.
 """
 
 from __future__ import annotations
 
-import _signal  # the C module behind `signal`, which takes plain numbers and runs in a tenth of the time
+import _signal  # `signal` wraps this C module, which takes plain numbers and needs a tenth of the time
 import os
 import signal
 import threading
@@ -21,7 +21,7 @@ class _DeferredInterrupts:
     """A reentrant context manager that defers SIGINT until the outermost block exits."""
 
     def __init__(self) -> None:
-        #: The handler to restore, or None, for each entered block.
+        #: For each entered block, the handler to restore at exit; None if the block restores none.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -29,7 +29,7 @@ class _DeferredInterrupts:
         if threading.current_thread() is not threading.main_thread():
             return
         handler = _signal.getsignal(_SIGINT)
-        # If `handler` is None, the handler was not installed from Python and cannot be restored.
+        # None means that the present handler was not installed from Python; such a handler cannot be restored.
         if handler is None or handler == self._note:
             self._handlers.append(None)
             return
@@ -64,8 +64,8 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: All functions use one lock, because they share variables. With separate locks, functions that call each other could
-#: deadlock.
+#: All functions use one lock, because they share variables. With a lock for each function, functions that call each
+#: other could deadlock.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()

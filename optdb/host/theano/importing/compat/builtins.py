@@ -1,6 +1,6 @@
 """Replacements for operations whose meaning has changed, used in the translated source of Theano and its libraries.
 
-`translation` substitutes them for built-in functions, NumPy's types and methods, ``%`` with numbers, and list indexes.
+In the translated source, they replace built-in functions, NumPy's types and methods, ``%``, and list indexes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def to_bool(value: Any) -> bool:
     return bool(value)
 
 
-#: NumPy's legacy print mode for version 1, which NumPy 2 accepts although its type annotations lack it.
+#: The mode in which NumPy 2 prints as version 1; NumPy 2 accepts it, although NumPy's type annotations do not.
 _NUMPY_1: Any = "1.25"
 
 

@@ -1,7 +1,7 @@
 """Makes Theano's C code, including Scan's, compile with current Python and NumPy versions.
 
-The compiler includes ``include/theano_compat.h`` before the source. It finds the file on the include path, so that the
-keys of modules contain a digest of optdb's headers but no path.
+The compiler includes ``include/theano_compat.h`` before the source. The header is named without its folder, which is on
+the include path. The keys of modules therefore contain a digest of optdb's headers, but no path.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
     try:
         with warnings.catch_warnings():
-            # In NumPy 2, this struct is larger than the header declares; Scan does not use the struct.
+            # Ignore the warning that this struct is larger in NumPy 2 than declared, because Scan does not use the
+            # struct.
             warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
             yield
     finally:

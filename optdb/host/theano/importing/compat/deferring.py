@@ -1,8 +1,8 @@
 """Defers the import of large packages until Theano uses them.
 
 SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, although Theano uses only a small
-part of them. `translation` redirects their imports in translated source; this module redirects them in Theano's own
-source.
+part of them. If Theano's source is translated, `translation` redirects the imports of these packages; otherwise, this
+module does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from optdb.host.theano.importing.compat import versions
 
-#: Theano's modules that import the deferred packages, except modules with other hooks.
+#: Those of Theano's modules that import the deferred packages and need no other changes on import.
 MODULES = (
     "theano.gof.opt",
     "theano.scalar.basic_scipy",
@@ -38,7 +38,7 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: Further entries for `_BOUND`: packages that SciPy imports on first use since version `versions.SCIPY_LAZY`.
+#: Further entries for `_BOUND`, for packages that SciPy itself imports on first use from `versions.SCIPY_LAZY` on.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
 #: The modules ``a.b`` in statements ``from a.b import c``.

@@ -1,6 +1,6 @@
-"""Libraries that use Theano and are translated like Theano, each with the additional modules that it redirects.
+"""Libraries that use Theano and are translated like Theano, each with its additional redirected imports.
 
-They import names that Python, NumPy and other packages have removed.
+The libraries import names that Python, NumPy and other packages have removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Library(NamedTuple):
 
     distribution: str
     package: str
-    #: The first translated version, and the first later version that is not translated.
+    #: The translated versions are those from `first` on and below `end`.
     first: Version
     end: Version
     #: Maps modules to replacements that this library needs in addition to Theano's.

@@ -2,15 +2,15 @@
 
 NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and ``np.float32(1) *
 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano relies on promotion by value, so `translation`
-replaces the operators in Theano's modules with the functions in `OPERATORS`. These functions convert an operand if the
-result types of the two NumPy versions differ; otherwise they cost only two dictionary look-ups.
+replaces the operators in Theano's modules with the functions in `OPERATORS`. If the result types of the two NumPy
+versions differ, these functions convert an operand; otherwise, they only cost two dictionary look-ups.
 
 The rules of NumPy 1, which `result_dtype` implements:
 
 - a Python number is a scalar of the default type: int64, float64 or complex128;
 - two scalars promote by type;
-- an array with dimensions and a scalar promote by type where the scalar is of a higher kind (bool, integer, inexact);
-  otherwise by the array's type and the smallest type that holds the scalar's value.
+- an array with dimensions and a scalar promote by type if the scalar is of a higher kind (of bool, integer, inexact);
+  otherwise, the array's type and the smallest type that holds the scalar's value are promoted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _ROLES: dict[type, int] = {
 }
 _role = _ROLES.get
 
-#: The types that NumPy 2 treats as int64, regardless of the value.
+#: The types of Python numbers. If both operands are Python integers, NumPy 2 treats them as int64, regardless of the
+#: value.
 _PYTHON_TYPES = (int, float, complex)
 
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
@@ -55,7 +56,7 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 
 
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert two operands so that NumPy 2 returns NumPy 1's result; leave other objects unchanged."""
+    """Convert two operands so that NumPy 2 returns NumPy 1's result; return objects other than numbers unchanged."""
     role_a, role_b = _role(type(a)), _role(type(b))
     if role_a is None or role_b is None:
         return a, b

@@ -23,7 +23,7 @@ from optdb.host.theano.importing.compat.libraries import Library
 
 HERE = "optdb.host.theano.importing.compat.modules"
 
-#: Maps modules to their replacements in `HERE`; unlisted submodules come from the original.
+#: Maps each replacement in `HERE` to the modules that it replaces; submodules that are not listed are not replaced.
 _REPLACED = {
     **{name: (name,) for name in ("collections", "configparser", "copy", "imp", "inspect")},
     **{name: (name,) for name in ("numpy", "numpy.core", "numpy.testing", "pdb", "pkg_resources", "unittest")},
@@ -45,8 +45,8 @@ LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
 _SCIPY = f"{HERE}.scipy"
 
-#: Maps removed attributes to their replacements; they are translated for objects of any type, because nothing else in
-#: Theano has these names.
+#: Maps removed attributes of arrays to their replacements. They are translated for objects of any type, because no
+#: other attributes in Theano have these names.
 RENAMED = {"tostring": "tobytes"}
 
 RENAMED_IN_TESTS = {
@@ -90,7 +90,7 @@ _PLAIN_CALLS = frozenset(
 
 
 def translate(source: bytes | str, filename: str, promoting: bool, library: Library | None = None) -> ast.Module:
-    """Parse and rewrite a module; with `promoting`, operators have the result types of NumPy 1."""
+    """Parse and rewrite a module; if `promoting` is true, its operators have the result types of NumPy 1."""
     with ignoring_warnings_of_syntax():
         tree = ast.parse(source, filename)
     tree = _Translator(promoting, library).visit(tree)
@@ -136,8 +136,7 @@ def _first_statement(tree: ast.Module) -> int:
     return len(tree.body)
 
 
-#: Functions of the package's `builtins` module that replace the originally called functions, in addition to
-#: `_Translator.CONVERSIONS`.
+#: Functions of this package's module `builtins` that translated code calls, in addition to `_Translator.CONVERSIONS`.
 _REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
 
 
@@ -161,8 +160,8 @@ def _helper(name: str) -> str:
 
 
 class _Translator(ast.NodeTransformer):
-    #: Built-in functions that, with older versions of NumPy, accepted arrays with one element or printed NumPy scalars
-    #: like Python numbers.
+    #: Maps built-in functions to replacements that, as with older versions of NumPy, accept arrays with one element, or
+    #: print NumPy scalars like Python numbers.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",

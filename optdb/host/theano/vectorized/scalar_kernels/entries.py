@@ -20,7 +20,7 @@ def common_in_c(dtype: str, other: str) -> str:
         promoted = {promoted_in_c(dtype), promoted_in_c(other)}
         return next(name for name in ("uint64", "int64", "uint32", "int32") if name in promoted)
     if "c" in kinds or "float16" in (dtype, other):
-        return np.promote_types(dtype, other).name  # without C code
+        return np.promote_types(dtype, other).name  # no C code for these
     # An integer of any size is converted to the float's dtype.
     return max((name for name in (dtype, other) if is_real_float(name)), key=lambda name: np.dtype(name).itemsize)
 
@@ -100,7 +100,7 @@ def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
 def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
     """Return an entry that combines operands of different dtypes with `ufunc`, from left to right, as C does.
 
-    If the dtypes do not matter, use `entry`.
+    If the dtypes of intermediate results do not affect the result, `entry` selects the kernel.
     """
 
     def choose(signature: ScalarDtypes) -> ArrayKernel:

@@ -79,7 +79,7 @@ def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> entries.Entry:
-    """Return an entry for a function whose C code returns the function's limit beyond a bound."""
+    """Return an entry for a function whose C code returns an asymptote of the function for arguments beyond a bound."""
 
     def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype = signature.out

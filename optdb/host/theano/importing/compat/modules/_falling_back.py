@@ -1,4 +1,4 @@
-"""Helpers for the replacement modules: names of another module, deferred imports, and packages that may be missing."""
+"""Helpers for replacement modules: fall back to the original's names, defer imports, and replace missing packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fall_back_to(
         if name in submodules:
             return importlib.import_module(f"{namespace['__name__']}.{name}")
         value = getattr(_imported(original), name)
-        namespace[name] = value  # so that the next use does not call this function
+        namespace[name] = value  # the next use finds the name without this function
         return value
 
     def __dir__() -> list[str]:  # noqa: N807
@@ -66,7 +66,7 @@ class Optional:
             missing = error.name or name
             self.reason = f"{name} is not installed" if missing == name else f"{name} needs {missing}"
         except Exception as error:
-            # A version that is too old for the installed NumPy may raise any exception.
+            # If the package's version is too old for the installed NumPy, the import can raise any exception.
             self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
 
     def has(self, attribute: str) -> bool:
@@ -96,7 +96,7 @@ class Optional:
         return missing
 
     def make_class(self, attribute: str) -> type:
-        """Return the package's class, or a class that only supports annotations and instance checks."""
+        """Return the package's class; if it is missing, a class that only supports annotations and instance checks."""
         if self.has(attribute):
             return getattr(self.module, attribute)
 

@@ -1,7 +1,7 @@
 """``arviz`` for PyMC3 3.9, which uses it for statistics and plots.
 
-PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert traces; with later versions, `from_trace` converts them.
-Names that arviz lacks become functions that raise when called.
+PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert PyMC3's traces. With later versions, `from_trace` converts
+them. Names that arviz lacks become functions that raise when called.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _major_version() -> int:
 
 
 def _plots() -> SimpleNamespace:
-    """Return arviz's plots; none if arviz has no list of them."""
+    """Return a namespace of arviz's plot functions; it is empty if arviz does not list them."""
     module = getattr(_package.module, "plots", None)
     names = getattr(module, "__all__", ())
     return SimpleNamespace(__all__=list(names), **{name: __getattr__(name) for name in names})

@@ -117,7 +117,7 @@ def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
     numbers = [int(element) for element in elements.ravel()]
     wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
     if isinstance(value, numpy.ndarray):
-        # An op has computed these numbers in Python, without C's limit of 64 bits.
+        # These numbers were computed by an op in Python, where integers have more than 64 bits.
         wide, numbers = numpy.dtype("uint64"), [number % 2**64 for number in numbers]
     elif wide.kind == "u":
         numbers = [number + 2**64 if -(2**63) <= number < 0 else number for number in numbers]
@@ -159,7 +159,7 @@ def _highest(dtypes: list[Any]) -> Any:
 
 
 def issubsctype(first: Any, second: Any) -> bool:
-    """Return whether a scalar type, or the type of an array, is a subclass of another type."""
+    """Return whether the first scalar type is a subclass of the second; both can also be given as arrays."""
     return issubclass(_scalar_type(first), _scalar_type(second))
 
 
@@ -233,7 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A NumPy function that returns floating types for integer arguments."""
+    """A NumPy function that converts integer arguments to floating types, as in NumPy 1."""
 
     def __init__(self, ufunc: Any) -> None:
         self.ufunc = ufunc
