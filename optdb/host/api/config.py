@@ -1,4 +1,4 @@
-"""Theano's configuration, which also contains the optdb.* flags, and its logger for rewriting."""
+"""Theano's configuration (which also contains the optdb.* flags), and Theano's logger for rewriting."""
 
 from __future__ import annotations
 

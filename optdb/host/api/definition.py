@@ -134,7 +134,7 @@ _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "des
 
 
 def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
-    """Return the names of the attributes that an op's definition is read from."""
+    """Return the names of the attributes from which an op's definition is read."""
     read = {*(declared(type(op)) or ()), *names, *_OF_MEMORY}
     if type(op) in _SPECIAL:
         read |= {"inputs", "outputs", *getattr(op, "info", ())}

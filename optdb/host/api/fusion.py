@@ -139,7 +139,7 @@ class _PlainSteps:
 
 
 def _makes_plain_nodes(op: Any) -> bool:
-    """Return whether a scalar op's node has the given inputs and is an Apply of `op` itself."""
+    """Return whether the ``make_node`` of a scalar op makes a node of the op itself, with unchanged inputs."""
     return type(op).make_node in (ScalarOp.make_node, Abs.make_node)
 
 

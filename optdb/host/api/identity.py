@@ -37,7 +37,7 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Maps a key that equal ops share to the distinct ops with that key.
+        #: Maps a key, which equal ops share, to the distinct ops with this key.
         self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
         #: Maps class and props to hash and number, for ops with Theano's generated methods.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
@@ -123,7 +123,7 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
 
 numbers = OpNumbering()
 
-#: Maps the id of an immutable op to its hash (None until the first look-up); removed before the op dies.
+#: Maps the id of an immutable op to its hash (None until the first look-up); the entry is removed before the op dies.
 settled: dict[int, int | None] = {}
 
 

@@ -45,5 +45,5 @@ def _copy(value: Any) -> Any:
 
 
 def derived_op_patches() -> list[Patch]:
-    """Return patches for functions that copy an op to change it, such as ``make_node`` of reductions."""
+    """Return patches for functions that copy an op to change the copy, such as ``make_node`` of reductions."""
     return [Patch(elemwise, "copy", _copy, "reductions copy their op to change the copy")]

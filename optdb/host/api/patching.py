@@ -136,7 +136,7 @@ class _Stack:
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Treat a value that other code has set as the host's own value."""
+        """If other code has set the attribute, treat the present value as the host's own."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()

@@ -29,7 +29,8 @@ _share: Callable[[PureOp], PureOp] | None = None
 def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
     """Return an uninitialized Scan, or a shared Scan that is already initialized."""
     op = object.__new__(cls)
-    # Copying and unpickling pass no arguments, and subclasses have their own constructors.
+    # Return an uninitialized object for copying and unpickling, which pass no arguments, and for subclasses, which have
+    # their own constructors.
     if _share is None or cls is not Scan or not (args or kwargs):
         return op
     _stock_init(op, *args, **kwargs)

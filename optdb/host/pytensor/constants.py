@@ -1,7 +1,7 @@
 """Faster inference of PyTensor's constant values and static shapes.
 
 Inferring a constant value or a static shape walks a graph or rewrites a copy of it, and nearly always finds nothing.
-This module first recognizes the common cases in which the value is unknown.
+This module recognizes the common cases in which the value is unknown, without such a search.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _pickled(key_data: KeyData) -> bytes:
     """Pickle keys as Theano does; drop keys that cannot be pickled, since their modules are found by content."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):  # an op may be deeper than Python's stack
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):  # an op may be nested too deeply
         bare = KeyData(set(), key_data.module_hash, key_data.key_pkl, key_data.entry)
         return pickle.dumps(bare, protocol=pickle.HIGHEST_PROTOCOL)
 

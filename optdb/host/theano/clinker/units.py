@@ -2,8 +2,8 @@
 
 Each module has its own namespace and an init function with a unique name, and the macros that it changes are restored
 after its code. Support code precedes the namespaces, because it may contain anything, and must be identical in all
-modules of a unit. A module is compiled alone if its own code, which follows the includes and support code, includes a
-file or has a pragma.
+modules of a unit. A module is compiled alone if its own code, which comes after the includes and the support code,
+contains an ``#include`` or a pragma other than OpenMP's.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class LazyShapeFeature(ShapeFeature):
     # -- called by Theano's methods
 
     def init_r(self, r: Variable) -> None:
-        """Ensure that `r` has a shape or a promise of one."""
+        """Ensure that `r` has a shape or a promise of its shape."""
         if r not in self.shape_of:
             self.shape_of[r] = _NO_LENGTHS if _has_no_lengths(r) else _Leaf(r)
 

@@ -149,7 +149,7 @@ def _inner(node: Any) -> Any:
     try:
         return inner_function(node)
     except AttributeError:
-        return None  # its thunk has not been made
+        return None  # the Scan has no thunk yet
 
 
 def _is_in_c(thunk: Any) -> bool:

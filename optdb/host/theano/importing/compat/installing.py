@@ -56,7 +56,7 @@ def install(options: Sequence[str] = ()) -> bool:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # Disable build isolation: with it, pip would replace sys.path, which would remove the shim.
+        # Disable build isolation: with isolation, pip would replace sys.path, which would remove the `sitecustomize`.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
     return True
 

@@ -75,7 +75,7 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
-    """Return the smallest type that holds a 0-d array's value, signed if possible and if `array` is signed."""
+    """Return the smallest type that holds the value of a 0-d array; prefer signed types if `array` is signed."""
     smallest = np.min_scalar_type(value)
     if smallest.kind == "u" and array.kind == "i":
         signed = np.dtype(f"i{smallest.itemsize}")

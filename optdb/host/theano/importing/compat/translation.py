@@ -235,8 +235,8 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # Do not translate assignments to a.b or a[b], whose targets would be evaluated twice; assigning to an element
-        # casts the value anyway.
+        # Leave augmented assignments to a.b or a[b] unchanged: the translation would evaluate `a` and `b` twice, and an
+        # assignment to an element casts the value anyway.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
