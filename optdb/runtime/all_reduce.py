@@ -29,7 +29,7 @@ _SUM, _MOMENTS = 0, 1
 
 
 def _words(names: str) -> list[tuple[str, Any]]:
-    """Return fields for numbers and addresses, which all have 64 bits."""
+    """Return 64-bit fields, for numbers and addresses, with the given names."""
     return [(name, ctypes.c_uint64) for name in names.split()]
 
 
@@ -98,7 +98,7 @@ class Member:
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
-        """Begin an attempt at a step; `attempt` is higher than the numbers of earlier attempts.
+        """Begin an attempt at a step; the attempt's number, `attempt`, is higher than those of earlier attempts.
 
         The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; all
         devices pass the same value.
@@ -122,7 +122,7 @@ class Member:
 class Moments:
     """The layout of a vector that contains the moments of several arrays."""
 
-    #: For each array, the number of values in the vector, and the number of elements in each channel on this device.
+    #: For each array, the number of its values in the vector, and the number of elements per channel on this device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -260,7 +260,7 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def repeated_call(self) -> PreparedCall | None:
-        """The call to C code; None if Python computes the results. The C code may be loaded after the plan is made."""
+        """The call to C code, which is compiled on first use; None if Python computes the results."""
         return self.round.call
 
     def enqueue(self) -> None:

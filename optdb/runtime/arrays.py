@@ -48,14 +48,14 @@ _COPY_NEEDED = "reading an array on a device copies it to the host.\nThe cure: o
 
 
 class DeviceArray(Array):
-    """A PyOpenCL array that NumPy can read and that can be copied with any strides.
+    """A PyOpenCL array that NumPy can read, and that can be copied whatever its strides are.
 
     Most NumPy functions receive a copy on the host and return host arrays. While a function is traced, an array has no
     memory, and its shape may be symbolic.
     """
 
-    #: Lower than the priority of NumPy's arrays, so that `host + device` is computed on the host, like `device + host`;
-    #: higher than that of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
+    #: This priority is lower than that of NumPy's arrays, so that `host + device` is computed on the host, like
+    #: `device + host`. It is higher than that of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,7 +108,7 @@ class DeviceArray(Array):
 
     def __getitem__(self, index: Any) -> DeviceArray:
         if dispatch.tracing() is not None:
-            # PyOpenCL accepts only some index classes.
+            # PyOpenCL does not accept a SymInt as an index.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
 
@@ -131,11 +131,11 @@ class DeviceArray(Array):
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Return whether all elements are true; with an axis, the host computes the result."""
+        """Return whether all elements are true; if an axis is given, the host computes the result."""
         return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
 
     def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Return whether any element is true; with an axis, the host computes the result."""
+        """Return whether any element is true; if an axis is given, the host computes the result."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -211,7 +211,7 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
-    """Return a view of an array on the context's queue, after waiting for commands in the array's own queue."""
+    """Wait for commands in an array's own queue, and return a view of the array that uses the context's queue."""
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
         return array
@@ -234,7 +234,7 @@ def from_host(
     """Copy a NumPy array with any strides to the device; in a trace, `value` may be a `DeferredArray`.
 
     The caller may change `value` as soon as this function returns. The values are copied into `out` if it is contiguous
-    and fits, else into a new array. A `constant` array is never written again, so a replayed function skips its copy.
+    and fits, else into a new array. A `constant` array is never written again, so replaying a function skips the copy.
     The event of a running copy is appended to `events`; the event's destructor waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
@@ -248,7 +248,7 @@ def from_host(
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
     """Start a copy through pinned memory if that is faster, and return whether it was started.
 
-    With a listener, no copy is started: listeners receive uploads as commands.
+    If the thread has a listener, no copy is started, because listeners receive uploads as commands.
     """
     if dispatch.listening() is not None or value.nbytes < context.options.transfer_sizes.least:
         return False

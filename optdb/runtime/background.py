@@ -20,7 +20,7 @@ _WORK_S, _PAUSE_S = 1e-4, 2e-4
 
 
 class _Turn(threading.local):
-    """When the current background thread last resumed work; None in other threads."""
+    """The time at which the current background thread last resumed work; None in other threads."""
 
     since: float | None = None
 

@@ -21,7 +21,7 @@ from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
 
-#: Must change whenever the format of entries or the composition of programs changes.
+#: Change this text whenever the format of entries changes, or the way in which programs are built from their sources.
 FORMAT = "optdb binary 1"
 
 #: The default size limit of the folder, in megabytes.
@@ -45,7 +45,7 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs with a size limit of `megabytes`; 0 disables the folder.
+    """A folder of built programs that takes at most `megabytes`; a limit of 0 disables the folder.
 
     The first saved entry creates the folder.
     """

@@ -69,7 +69,7 @@ def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
 
 
 class _Gaps:
-    """The free gaps below `total`."""
+    """The gaps (free byte ranges) in a piece of memory of `total` bytes."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -80,7 +80,7 @@ class _Gaps:
     def take(self, size: int, limit: int | None) -> int | None:
         """Take `size` bytes from the smallest gap that fits, or at the end.
 
-        Return the start; return None if no gap fits and the end is beyond `limit`.
+        Return the start; return None if no gap fits and the piece would become larger than `limit`.
         """
         fitting = [(end - start, start) for start, end in self._ends.items() if end - start >= size]
         start = min(fitting)[1] if fitting else self._starts.get(self.total, self.total)
@@ -113,7 +113,7 @@ class CommandGroup:
     """Consecutive commands in a command list, for example the commands of one node."""
 
     commands: CommandList
-    #: The `Memory` of each of the group's variables, which is live throughout the group.
+    #: For each of the group's variables, its `Memory`, which is live throughout the group.
     operands: Iterable[Memory] = ()
 
 
@@ -306,7 +306,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a bound command, which is rebound whenever an operand is; an upload becomes a device copy."""
+        """Return a bound command, which is rebound with its operands. An upload becomes a copy on the device."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)

@@ -128,7 +128,7 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    # PyOpenCL's own cache would store a second copy of the binaries.
+    # Bypass PyOpenCL's own cache, which would store a second copy of the binaries.
     program = build_quietly(program, options)
     for device in program.devices:
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
@@ -184,7 +184,7 @@ _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Return PTX with comments that begin with `MARK` turned into instructions, and a target that supports them.
+    """Turn the comments in PTX that begin with `MARK` into instructions, and set a target that supports these.
 
     Raise ValueError if the binary is not PTX or contains no comments that begin with `MARK`.
     """

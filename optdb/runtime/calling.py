@@ -31,10 +31,10 @@ class Argument(Record):
     broadcastable: tuple[bool, ...] = saved(flags)
     #: Whether only arrays of exactly this dtype are accepted.
     strict: bool = saved(flag, default=False)
-    #: Whether a conversion may lose precision. None allows a loss of precision only for Python floats, and only if
-    #: `floats` is set.
+    #: Whether a conversion may lose precision. If this field is None, only Python floats may lose precision, provided
+    #: that `floats` is set.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
-    #: The value used if the caller passes none; None if the argument is required.
+    #: The value that is used if the caller omits the argument; None if the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
     #: Whether `dtype` is the default dtype for Python floats.
     floats: bool = saved(flag, default=False)
@@ -76,7 +76,7 @@ class Argument(Record):
         if self.allow_downcast:
             return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
-            # Like Theano, accept any dtype that NumPy promotes to `dtype`, even if that rounds some values.
+            # Like Theano, accept any dtype that NumPy promotes to `dtype`, even if the conversion rounds some values.
             if value.dtype.kind not in _NUMERIC or np.promote_types(dtype, value.dtype) != dtype:
                 raise self._loss(f"an array of {value.dtype}")
             return value.astype(dtype)

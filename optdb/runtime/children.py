@@ -12,5 +12,5 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment with this process's module search path."""
+    """Return the environment variables for a child process that finds modules in the same folders as this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -50,7 +50,7 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
 
 #: The launch function, stored here because its lookup takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
-#: Whether launches are printed, in which case there are no prepared calls.
+#: Whether launches are printed; if they are, prepared calls are not used.
 _prints_launches = False
 
 
@@ -82,14 +82,15 @@ class EnqueueKernel(Record):
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
-    #: Positions in `args` of buffers that may be part of a larger buffer, because an offset argument follows them.
+    #: Positions in `args` of buffers in which an array may start at any offset; the next argument is that offset.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
-    #: Held while the arguments of a shared kernel object are set; None if the launch is bound.
+    #: The lock that is held while the arguments of a shared kernel object are set; None if the launch is bound.
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: The driver call, if the launch has its own kernel object; None if PyOpenCL enqueues the launch. Not copied.
+    #: The driver call, if the launch has its own kernel object; None if PyOpenCL enqueues the launch. A copied launch
+    #: has no driver call until `prepare` is called.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
@@ -118,7 +119,7 @@ class EnqueueKernel(Record):
             _launch(self.queue, self.kernel, self.global_size, self.local_size)
 
     def prepare(self) -> EnqueueKernel:
-        """Prepare the driver call if the launch has its own kernel object, and return the launch."""
+        """Prepare the driver call, and return the launch; the launch must have its own kernel object."""
         calls = driver_calls()
         if calls is not None:
             self.call = calls.launch(self.queue, self.kernel, self.global_size, self.local_size)
@@ -312,7 +313,7 @@ class EnqueueUpload(Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Upload the values to a new device buffer; return a command that copies them from there without waiting."""
+        """Upload the values to a new buffer, and return a command that copies them from this buffer on the device."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
@@ -439,6 +440,6 @@ _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUploa
 
 def command_list(value: Any, where: Where) -> CommandList:
     """Parse a saved command list."""
-    where.repeated = {}  # numbers refer to sizes in this list's trace
+    where.repeated = {}  # a reference means a size of this list's trace, and a different size in other traces
     commands: CommandList = _commands(value, where)
     return commands

@@ -37,7 +37,7 @@ _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictiona
 
 
 class Context:
-    """A device, its OpenCL context and its queue; `options` select implementations.
+    """A device, its OpenCL context and its queue; `options` select among implementations.
 
     Raises DeviceError if no device matches `spec` (`optdb.runtime.devices`), or if the device's driver refuses to
     create another context.
@@ -48,8 +48,8 @@ class Context:
         self.device = device or devices.find(spec)
         #: The device's profile, which tests and exports replace before they compile kernels.
         self.profile = profile_of(self.device)
-        #: May be replaced between calls, but compiled functions keep the kernels and batches that were made with the
-        #: earlier options.
+        #: The options may be replaced between calls, but compiled functions keep the kernels and batches that were made
+        #: with the earlier options.
         self.options = options
         self._pid = os.getpid()
         try:
@@ -70,7 +70,7 @@ class Context:
 
     @functools.cached_property
     def in_caller(self) -> Context | None:
-        """The context that runs small functions in the calling thread; None if the driver has no device for it.
+        """The context that runs small functions in the calling thread; None if the driver has no device that does this.
 
         It has its own memory and queue, but shares `turn` with this context.
         """
@@ -101,7 +101,7 @@ class Context:
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why the device does not support arrays of a dtype; None if it does."""
-        # Converting a dtype to its name is slow, and this function is called for each array in each graph.
+        # Use a name as it is: finding a dtype's name is slow, and this function is called for each array in each graph.
         name = dtype if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype).name
         if name not in DTYPES:
             return f"OpenCL has no type {name}"

@@ -17,12 +17,14 @@ class InstructionSet:
     #: The type of an address in local memory, and the code that precedes a pointer to convert it to this type.
     address: str
     address_of: str
-    #: The type of the address of a group's signals, and the number of 8-byte words that each stage's signals take.
+    #: The type of the address of a group's signals (mbarriers or their emulation), and the number of 8-byte words that
+    #: the signals of each stage take.
     signals: str
     signal_words: int
-    #: Number of words of local memory per work item, through which functions exchange numbers.
+    #: For each work item, the number of words of local memory through which the functions exchange numbers.
     exchanged_words: int
-    #: The bodies of macros: a loop over `i` that stores results, and a statement that orders products.
+    #: The bodies of two macros: the head of loops over `i` that store results, and an instruction that orders or awaits
+    #: the products of a warpgroup.
     stored: str
     wgmma: str
 
@@ -33,7 +35,7 @@ class BatchThresholds:
 
     #: How many times a list is enqueued command by command before it becomes a batch.
     times: int = 4
-    #: The minimum number of calls in a batch that releases the GIL.
+    #: A batch releases the GIL if it has at least this number of calls.
     calls: int = 8
 
 
@@ -43,8 +45,8 @@ class TransferSizes:
 
     #: The minimum size of an array that benefits from pinned memory.
     least: int = 1 << 14
-    #: Larger arrays are copied in pieces of this size, a power of two, so that the driver sends a piece while the host
-    #: copies another one.
+    #: Arrays larger than this power of two are copied in pieces of this size, so that the driver sends one piece while
+    #: the host copies another.
     piece: int = 1 << 24
 
 
@@ -64,13 +66,14 @@ class ContextOptions:
     quad_tile: tuple[int, ...] | None = None
     #: Which aligned float32 products copy tiles asynchronously on a GPU with tensor cores.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: Which products below the highest precision use warpgroup instructions; 'all' includes products on devices without
-    #: these instructions.
+    #: Which products use warpgroup instructions if the precision is not 'highest'; 'all' includes products on devices
+    #: without these instructions.
     warpgroup_tiles: Literal["faster", "all"] = "faster"
-    #: The tile for these products, as fields of `gemm.warpgroups.WarpgroupTile`; None selects the fastest tile.
+    #: The tile for products with `warpgroup_tiles`, as fields of `gemm.warpgroups.WarpgroupTile`; None selects the
+    #: fastest tile.
     warpgroup_tile: tuple[int, ...] | None = None
-    #: Maximum number of scalar operations per point in a kernel of `codegen.loops`; compile time grows faster than this
-    #: number.
+    #: Maximum number of scalar operations per point in a kernel of `codegen.loops`; compile time grows faster than the
+    #: number of operations.
     loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
     transfer_sizes: TransferSizes = TransferSizes()

@@ -27,8 +27,8 @@ class LookupTable:
     """A function that computes a table from an array and some numbers."""
 
     compute: Callable[..., HostArray]
-    shape: Callable[..., Sequence[Any]]  #: Takes the function's arguments and returns the table's shape.
-    numbers: int  #: How many numbers the function takes.
+    shape: Callable[..., Sequence[Any]]  #: Takes the same arguments as `compute`, and returns the table's shape.
+    numbers: int  #: The count of numbers that `compute` takes in addition to the array.
 
 
 TABLES: dict[str, LookupTable] = {}
@@ -82,7 +82,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where in `mentions` the run of each number in `distinct` starts, padded with the length of `mentions`."""
+    """For each number in `distinct`, return where its run in `mentions` starts; pad with the length of `mentions`."""
     _check(named, ndim=1)
     _, is_first = _ordered(named)
     return _filled_up(np.flatnonzero(is_first), len(named) + 1, len(named))
@@ -153,7 +153,7 @@ class DeferredArray:
     dtype: AnyDtype
     source: Source
 
-    # None makes NumPy's functions raise TypeError instead of wrapping the object in an array.
+    # With this value, NumPy's functions raise TypeError instead of wrapping the object in an array.
     __array_ufunc__ = None
 
     @property

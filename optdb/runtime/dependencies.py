@@ -30,7 +30,7 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """For each byte in a buffer, the largest number among the commands that write it, and among those that read it."""
+    """For each byte in a buffer, the latest phase or stage of commands that write it, and of commands that read it."""
 
     def __init__(self) -> None:
         #: The start of each part, in ascending order; all bytes of a part have the same numbers.
@@ -45,7 +45,7 @@ class _LatestNumbers:
         return max([written, *self._read[parts]]) if span.is_written else written
 
     def note(self, span: ByteRange, number: int) -> None:
-        """Record that the command numbered `number` uses a byte range."""
+        """Record that a command with the given number uses a byte range."""
         parts = self._parts(span)
         numbers = self._written if span.is_written else self._read
         for part in range(parts.start, parts.stop):
@@ -78,7 +78,7 @@ def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
 def roomy_phases_of(
     commands: Sequence[Sequence[ByteRange]], tiles: Sequence[int], is_long: Sequence[bool], groups: int
 ) -> list[int]:
-    """Return phases like `phases_of`, with commands off the critical path postponed to phases with spare capacity.
+    """Return phases as `phases_of` does, but postpone commands off the critical path to phases with spare capacity.
 
     Work-groups process the `tiles` of a phase in waves of `groups` tiles, and a few extra tiles would cost a full wave.
     Commands off the critical path are therefore moved to phases whose last wave is not full, and long commands to
@@ -124,9 +124,9 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Return each command's number, which `next_number` computes.
+    """Return each command's number (its phase or stage), which `next_number` computes.
 
-    Its arguments are the largest number among the command's dependencies, and the command's index.
+    The arguments of `next_number` are the largest number of the command's dependencies, and the command's index.
     """
     latest: dict[int, _LatestNumbers] = {}
     numbers = []

@@ -258,7 +258,7 @@ class DeviceProfile:
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, like a CPU core.
 
-        If it does, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
+        If so, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
         processes one element, and the items in a group share local memory.
         """
         return self.device_kind == "cpu"
@@ -318,7 +318,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Like `as_kind`, for exported files: exclude functions that some drivers lack or get wrong."""
+        """Return a copy of this profile for an exported file, without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

@@ -80,7 +80,7 @@ def unusable_folder() -> DeviceFault | None:
     loan = lend_folder()
     if loan is None:
         return None
-    # If the program has used OpenCL before, PoCL uses its own folder.
+    # If the program used OpenCL before the folder was set, PoCL uses its own folder.
     error = _error(loan.folder) if loan.folder.exists() else loan.error
     if error is None:
         warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them again", _VARIABLE)
@@ -373,14 +373,14 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
 
 
 def request_in_caller() -> None:
-    """Ask PoCL for a second device, which `in_caller` returns; must be called before OpenCL is first used."""
+    """Ask PoCL for a second device, which `in_caller` returns; call this before the first use of OpenCL."""
     os.environ.setdefault(_DRIVERS_VARIABLE, _DRIVERS)
 
 
 def in_caller(device: cl.Device) -> cl.Device | None:
     """Return the device on `device`'s platform that runs commands in the calling thread; None if there is none.
 
-    It uses one core, and a launch need not wake other threads or wait for them. It is not in any list of devices.
+    This device uses one core; a launch on it need not wake or await other threads. No list of devices contains it.
     """
     devices = device.platform.get_devices()
     if device not in devices or profile_of(device).runs_in_caller:  # the list does not contain sub-devices

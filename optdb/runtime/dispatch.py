@@ -1,7 +1,7 @@
 """Dispatches a thread's commands to the device's queue, or to the thread's *listener*.
 
 A recorder records and enqueues commands, a timer enqueues them on its own queue, and a tracer only records them.
-`HeldCommands` holds commands until no step can raise, so that all or none of them are enqueued.
+`HeldCommands` holds a call's commands until no further step can raise an error, so that all or none are enqueued.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def tracing() -> Any:
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command or pass it to the listener. If the listener `takes_bound`, set a launch's arguments first."""
+    """Enqueue a command, or pass it to the thread's listener.
+
+    If there is no listener, or if the listener `takes_bound`, the caller must already have set a launch's arguments.
+    """
     listener = _state.listener
     if listener is None:
         command.enqueue()
@@ -104,7 +107,7 @@ def upload(
 
 
 def keep_event(holder: Any) -> None:
-    """Keep a non-blocking copy's event, or the command that holds it, so that the array stays alive."""
+    """Keep the event of a non-blocking copy, or the command that holds the event, so that the array stays alive."""
     _state.events.append(holder)
 
 
@@ -129,7 +132,7 @@ class HeldCommands:
         self._commands: list[Any] = []
 
     def on(self, command: Any) -> None:
-        """Hold a command; if it is host work that reads values, enqueue the held commands first."""
+        """Hold a command; if it is a download or a host call, enqueue the held commands and then this command."""
         match command:
             case AllocateBuffer():
                 pass

@@ -83,7 +83,7 @@ class DriverCalls:
     def fill(
         self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, nbytes: int, pattern: Any
     ) -> PreparedCall:
-        """Prepare a fill of a buffer with a NumPy value."""
+        """Prepare a call that fills a buffer with a NumPy value."""
         value = np.asarray(pattern).tobytes()
         content = ctypes.create_string_buffer(value, len(value))
         sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
@@ -222,7 +222,7 @@ class Batch:
                 done += 1
 
     def run_with_gil(self) -> None:
-        """Run a short batch that only enqueues commands; reacquiring the GIL would take as long as the calls."""
+        """Run a short batch that only enqueues commands; releasing the GIL for it would take as long as the calls."""
         done = self._call_with_gil()
         if done < self.calls:
             self._fallbacks[done]()

@@ -1,6 +1,6 @@
 """Non-blocking copies to the host: commands for plans, and a host vector for repeated reads.
 
-A prepared call stores its event's handle in an `EventHandle`; waiting takes ownership of the event.
+A prepared call stores its event's handle in an `EventHandle`; `EventHandle.take` takes ownership of the event.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class EnqueueMark(Transfer):
 class HostMirror:
     """A host vector of `size` elements, pinned if possible, and a non-blocking copy of a device array into it.
 
-    If the array changes, the call that copies it is prepared again. The call keeps the GIL, because reacquiring the GIL
-    may take longer than the copy.
+    The prepared call for the copy is reused until a different array is copied. The call keeps the GIL, because
+    reacquiring the GIL may take longer than the copy.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
         self._event = EventHandle()
-        #: The copy of the most recent array; it keeps the array's buffer alive, so that the buffer's handle is not
-        #: reused.
+        #: The command that copies the most recent array; the command keeps the array's buffer alive, so that the driver
+        #: does not reuse the buffer's handle.
         self._copy: EnqueueFetch | None = None
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:

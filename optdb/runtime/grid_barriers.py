@@ -23,7 +23,7 @@ from optdb.runtime.context import Context
 
 _logger = logging.getLogger(__name__)
 
-#: Must be increased when the barriers or the trial change.
+#: Increase this version when the barriers or the trial change.
 _VERSION = "2"
 _TRIAL_TIMEOUT_S = 12.0
 #: The module that the child process runs.
@@ -207,7 +207,7 @@ def _key_of(context: Context) -> dict[str, Any]:
 
 
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
-    """Try all barriers, or only until one works, in child processes; return the findings.
+    """Try barriers in child processes, either all of them or until one works; return the findings.
 
     A barrier whose trial times out is treated as not working. If no process can be started, there are no findings.
     """

@@ -36,7 +36,7 @@ def maps_buffers(context: Context) -> bool:
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return the owner of a host vector's memory, and the vector; the memory is pinned if possible."""
+    """Allocate a host vector, in pinned memory if possible; return the owner of the memory, and the vector."""
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
         return None, np.empty(size, dtype)
@@ -89,7 +89,7 @@ class PackedVector:
         return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
 
     def copy_from(self, other: PackedVector) -> None:
-        """Copy all elements on the device from `other`, a vector with this vector's shapes and context."""
+        """Copy all elements from `other`, a vector with the same shapes and context; the device copies them."""
         if self.nbytes:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
@@ -142,7 +142,7 @@ class PackedVector:
         return elements, event
 
     def share_of(self, rank: int, count: int) -> slice:
-        """Return the aligned slice of the elements that one of `count` devices adds up for all of them."""
+        """Return the aligned slice of elements that device number `rank` of `count` devices adds up for all devices."""
         block = ALIGNMENT // self.dtype.itemsize
         blocks = self.nbytes // ALIGNMENT
         return slice(blocks * rank // count * block, blocks * (rank + 1) // count * block)
@@ -171,7 +171,7 @@ class PackedVector:
         return slice(0, self.nbytes // self.dtype.itemsize)
 
     def elements(self, part: slice) -> DeviceArray:
-        """Return the elements in a slice, on the device."""
+        """Return the elements in a slice as a device array."""
         return self._array((part.stop - part.start,), part.start * self.dtype.itemsize)
 
     def release(self) -> None:
@@ -225,7 +225,7 @@ class Staged:
 
 
 class StagingBuffer:
-    """Copies the next array for an argument to a device, on a separate queue and through pinned memory."""
+    """Copies an argument's next array to a device in advance, on a separate queue and through pinned memory."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

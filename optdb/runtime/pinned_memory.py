@@ -24,16 +24,16 @@ from optdb.runtime.context_options import TransferSizes
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-#: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size in use, except
-#: for blocks of pieces; if all are in use, the host waits for a free block. Allocating a block takes several
-#: milliseconds.
+#: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size that are in use
+#: at once. The second maximum does not apply to blocks for pieces. If no further block is allowed, the host waits for a
+#: free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 #: The number of blocks that a download uses in turn.
 _DOWNLOADING = 2
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
-#: The number of processors for each copying thread, since other threads feed other devices.
+#: The number of processors per copying thread; most processors remain free for threads that feed other devices.
 _PROCESSORS_PER_THREAD = 4
 
 
@@ -73,7 +73,7 @@ class _Copiers:
             for copy in copies:
                 copy.result()
         finally:
-            wait(copies)  # after an interrupt, the caller may reuse the target, so no thread may still write to it
+            wait(copies)  # after an interrupt, the caller may reuse the target: no thread must be writing to it then
 
 
 class PinnedMemory:
@@ -82,7 +82,8 @@ class PinnedMemory:
     def __init__(self, queue: cl.CommandQueue, piece: int = TransferSizes.piece, is_quicker: bool = True) -> None:
         #: The maximum size of a piece, in bytes.
         self._piece = piece
-        #: Whether blocking copies of less than a piece, in both directions, are faster than the driver's own copies.
+        #: Whether blocking copies that are smaller than a piece are faster than the driver's own (measured as the sum
+        #: of an upload and a download).
         self.is_quicker = is_quicker
         self._context = queue.context
         #: A separate queue for mapping blocks, which does not wait for commands in other queues.
@@ -103,7 +104,7 @@ class PinnedMemory:
         with self._lock:
             event = None
             for start, piece in _pieces(value, self._piece):
-                # All pieces take blocks of one size, so that later pieces can wait for blocks of earlier ones.
+                # All pieces take blocks of one size, so that later pieces can wait for blocks of earlier pieces.
                 block = self._free_block(min(value.nbytes, self._piece))
                 if block is None:
                     return None
@@ -128,7 +129,7 @@ class PinnedMemory:
                         return False
                     block.is_downloading = True
                     blocks.append(block)
-            # Without the lock: the device may be busy for long, and other threads may upload meanwhile.
+            # The lock is released first: the device may be busy for long, and other threads can upload meanwhile.
             self._download_pieces(queue, source, offset, pieces, blocks)
         finally:
             for block in blocks:
@@ -138,7 +139,7 @@ class PinnedMemory:
     def _download_pieces(
         self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, pieces: list[HostArray], blocks: list[_Block]
     ) -> None:
-        """Copy consecutive pieces through blocks in turn: the driver sends one while threads copy another one."""
+        """Copy consecutive pieces through alternating blocks: the driver sends one piece while threads copy another."""
         running: deque[tuple[_Block, HostArray]] = deque()
 
         def finish_first() -> None:
@@ -160,11 +161,11 @@ class PinnedMemory:
             finish_first()
 
     def copy(self, target: HostArray, source: HostArray) -> None:
-        """Copy an array on the host to another one of its shape and dtype; several threads copy large arrays."""
+        """Copy a host array to another host array of the same shape and dtype; several threads copy large arrays."""
         self._copiers.copy(target, source)
 
     def copied(self, values: HostArray) -> HostArray:
-        """Return a copy of an array on the host, made by several threads if it is large."""
+        """Return a copy of a host array; several threads copy large arrays."""
         out = np.empty_like(values)
         self._copiers.copy(out, values)
         return out
@@ -197,7 +198,7 @@ class PinnedMemory:
 
 
 def _pieces(value: HostArray, most: int, start: int = 0) -> Iterator[tuple[int, HostArray]]:
-    """Yield parts of at most `most` bytes, each with its offset, in bytes, in a C-contiguous copy of the array."""
+    """Yield each part's byte offset (in C order) and the part itself, a view of at most `most` bytes of the array."""
     if value.nbytes <= most:
         yield start, value
         return
@@ -240,7 +241,7 @@ def _tried(context: Context) -> PinnedMemory | None:
             cl.enqueue_copy(queue, of_driver, buffer, is_blocking=True)
 
         pinned.is_quicker = _seconds(through) < _seconds(by_driver)
-    except cl.Error:  # a driver without pinned memory, or with too little
+    except cl.Error:  # the driver has no pinned memory, or too little of it
         return None
     return pinned if np.array_equal(result, value) else None
 

@@ -112,7 +112,7 @@ class Recorder:
         )
 
     def memory(self, buffer: cl.Buffer) -> Memory:
-        """Return the `Memory` of a buffer in the recording."""
+        """Return the `Memory` that represents a buffer in the recording."""
         known = self._memories.get(buffer.int_ptr)
         if known is not None and known[0] == allocation_number(buffer):
             return known[1]
@@ -248,7 +248,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command, with the kernel's source for a launch; raise Untraceable if a file cannot store it."""
+        """Record a command (a launch with its kernel's source); raise Untraceable if files cannot store it."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

@@ -81,8 +81,8 @@ class Invalid(Exception):
 class Where:
     """The state that parsers share: the archive, and the fields parsed so far.
 
-    Parsers do not track positions, because most values are valid; instead, an `Invalid` error collects its position as
-    it propagates.
+    Parsers do not track positions, because most values are valid; instead, an `Invalid` error collects its position
+    while it propagates.
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -96,8 +96,8 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: Maps serialized values to the results of `repeated` parsers; replaced by a new dict wherever references have
-        #: a different meaning.
+        #: Maps serialized values to the results of `repeated` parsers. A parser replaces this dict by a new one where
+        #: references have a different meaning.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 

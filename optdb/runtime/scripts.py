@@ -53,7 +53,7 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """A vote among `count` threads that runs without the GIL; any thread can make it fail by giving up."""
+    """A vote among `count` threads; voting does not need the GIL. Any thread can make the vote fail by giving up."""
 
     def __init__(self, count: int) -> None:
         self._library = _loop()
@@ -224,7 +224,7 @@ class Script:
         return copy
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[Pending]) -> None:
-        """Make later commands in a queue wait for events of other queues in the same context."""
+        """Add barriers that make later commands in a queue wait for events of other queues in the same context."""
         for event in events:
 
             def otherwise(event: Pending = event) -> None:
@@ -237,22 +237,25 @@ class Script:
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
-        """Enqueue the commands of a list, which must not need Python."""
+        """Add the commands of a list to the script; the list must not need Python (`CommandList.needs_python`)."""
         self._end_calls()
         self._batches.append(commands.batch)
 
     def flush(self, queue: cl.CommandQueue) -> None:
-        """Start the commands in a queue."""
+        """Add a flush, which starts the commands in a queue, to the script."""
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree, and wait at most `timeout` seconds for other threads; unless all agree, `refused` raises an error."""
+        """Add a vote to the script; unless all threads agree within `timeout` seconds, the script calls `refused`.
+
+        `refused` raises an error.
+        """
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script sets to the time at this point, in seconds from an arbitrary origin."""
+        """Return a number that the script will set to the time at this point, in seconds from an arbitrary origin."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)

@@ -1,7 +1,7 @@
 """Defers SIGINT, so that a call commits all its updates or none.
 
-An interrupt before a call's :func:`commit_point` leaves shared arrays unchanged; a later one waits for the end of the
-call.
+An interrupt before a call's :func:`commit_point` ends the call, and leaves shared arrays unchanged; a later interrupt
+waits for the end of the call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def without_sigint(call: Callable[..., T], *args: Any) -> T:
 
 
 def repeat_without_sigint(call: Callable[[], object], times: int) -> None:
-    """Call a function several times; SIGINT is raised when the current call ends."""
+    """Call a function several times; an interrupt waits for the end of the current call."""
     while times:
         times = defer_sigint(_repeated, call, times)
 

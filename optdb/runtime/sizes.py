@@ -70,7 +70,7 @@ class SymInt:
 
     __slots__ = ("number", "rules", "value")
 
-    # None makes NumPy scalars defer arithmetic to this class.
+    # With this value, NumPy scalars leave arithmetic with a SymInt to this class.
     __array_ufunc__ = None
 
     def __init__(self, rules: ShapeEnv, number: int, value: Any) -> None:
@@ -111,8 +111,8 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Differs from the hash of the value, so that symbolic sizes do not match entries in caches keyed by plain
-        # shapes.
+        # The result differs from the hash of the value, so that symbolic sizes do not match entries in caches keyed by
+        # plain shapes.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -179,17 +179,17 @@ def specialize(x: Any) -> Any:
 
 
 def resolve(x: Any) -> Any:
-    """Return a size as a plain number if the guards restrict it to one value."""
+    """Return a size as a plain number if the guards restrict it to one value; return anything else unchanged."""
     return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 
 def as_int(x: Any) -> Any:
-    """Convert a number with ``int``, but return a SymInt unchanged."""
+    """Convert a number with ``int``, but only `resolve` a SymInt."""
     return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
 def as_float(x: Any) -> Any:
-    """Convert a number with ``float``, but return a SymInt unchanged."""
+    """Convert a number with ``float``, but only `resolve` a SymInt."""
     return resolve(x) if isinstance(x, SymInt) else float(x)
 
 

@@ -2,7 +2,8 @@
 
 A :class:`Timer` enqueues a thread's commands on a profiling queue, since profiling would slow down a context's queue. A
 :class:`CommandRange` times the commands between its creation and its `stop`. A :class:`StepTrial` times alternative
-implementations of a step during successive calls to a function. :class:`RunAhead` limits how far the host runs ahead.
+implementations of a step during successive calls to a function. :class:`RunAhead` limits how far the host runs ahead of
+a queue.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from optdb.json_text import parse_json
 from optdb.runtime import binaries
 from optdb.runtime.device_profiles import profile_of
 
-#: Must change whenever the file format changes.
+#: Change this text whenever the file format changes.
 FORMAT = "optdb tuning 1"
 #: The maximum size of a file in bytes; a finding takes a few kilobytes.
 _MAX_BYTES = 1 << 20

@@ -51,8 +51,8 @@ _MEMBER_LENGTHS = struct.Struct("<26xHH")
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
-#: Limits on an array's axes and elements that all versions of NumPy support; a length of 0 counts as 1 in the number of
-#: elements.
+#: The maximum numbers of axes and of elements that all versions of NumPy support. An axis of length 0 counts as length
+#: 1 in the number of elements.
 MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 58
 
 #: The header of a C-contiguous, little-endian array in NumPy's format.
@@ -282,7 +282,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound on the additional host memory for a member in use, in bytes per byte of the member."""
+    """For each byte of a member, return an upper bound on the additional host bytes that using the member takes."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

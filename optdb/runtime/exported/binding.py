@@ -42,7 +42,7 @@ from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Upper bound, in bytes, on the host memory that a bound command takes, including the driver's kernel.
+#: Upper bound, in bytes, on the host memory that a bound command takes, including the driver's kernel object.
 _COMMAND_BYTES = 8192
 #: Upper bound, in bytes, on the host memory that a size takes.
 _VALUE_BYTES = 512
@@ -197,7 +197,7 @@ class Bound:
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the kernel arguments for a call with the sizes of this bound trace; return False if a guard fails."""
+        """Set the kernel arguments for a call that has the sizes of this bound trace; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -223,7 +223,7 @@ class Bound:
         self._commands.enqueue()
         results = [self._result(result, call) for result in self._results]
         if self._waits and not any(isinstance(kind, ArrayLayout) and x.size for kind, x in zip(self._results, results)):
-            # If no result was copied, uploads may still be reading arrays that the caller may change.
+            # If no result was copied, uploads may still be reading arrays that the caller is free to change.
             self._resources.context.queue.finish()
         last_events.clear()
         return results
@@ -415,7 +415,7 @@ class Bound:
 
     def _bind_upload(self, command: EnqueueUpload) -> None:
         bound = command.bind(self._buffers.locate)
-        # An upload blocks only if the caller may change its array and the call does not wait for a result.
+        # An upload blocks only if its array belongs to the caller and the call does not wait for a result.
         bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
         self._commands.append(bound)
         self._uploads.append((bound, command.value, _space(command)))

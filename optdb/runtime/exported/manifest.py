@@ -115,7 +115,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes from a source, like the arrays that it uploads."""
+    """An array that the host computes from a source, without the device."""
 
     kind: ClassVar[str] = "host"
 

@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: An extension that is treated as defined, since programs with double precision run only on devices that support it.
+#: An extension that is treated as defined: programs with double precision run only on devices that have this extension.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators in conditions, from the lowest precedence to the highest; true has the value 1.
@@ -44,7 +44,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space; `hidden` contains the macros that produced the token and must not be expanded in it."""
+    """A token or white space; `hidden` contains the macros that produced it, which must not be expanded again."""
 
     text: str
     hidden: frozenset[str] = frozenset()

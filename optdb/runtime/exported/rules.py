@@ -68,7 +68,7 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call; a size that cannot be computed is None, since the call may not use it."""
+        """Return all sizes for a call; a size that cannot be computed is None, which is harmless if it is not used."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
