@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Maps each public name to the module that it is imported from, and to its name in that module if it differs.
+#: Maps each public name to ``module``, or to ``module:name`` if the object has a different name in the module.
 _LAZY_ATTRS = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
@@ -77,7 +77,7 @@ __all__ = [
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 
-#: Maps names that were proposed for Theano to optdb's names for the same objects.
+#: The names that were proposed for Theano, each with the code to write instead.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",

@@ -53,15 +53,15 @@ class _Promotion:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Reset the count. The heap is not measured until the first threshold is exceeded."""
+        """Reset the count; the heap's objects are not counted until `MOST_PROMOTED` objects have been promoted."""
         self._promoted = 0
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Promote all young objects, unless some objects are frozen, which promotion would thaw.
+        """Promote all young objects, unless some objects are frozen: promotion would thaw them.
 
-        A full collection runs when this class has promoted half of all objects since the last full collection. Very
-        large graphs are left to Python's own collections, which traverse such a graph once.
+        If more than half of all objects have been promoted since the last full collection, run a full collection
+        instead. If there are very many young objects, leave them to Python's own collection, which traverses them once.
         """
         self.is_due = False
         young = gc.get_count()[0]
@@ -83,7 +83,7 @@ class _Promotion:
         gc.unfreeze()
 
     def _are_frozen(self) -> bool:
-        """Return whether any objects are frozen now or were frozen a few promotions ago."""
+        """Return whether any objects are frozen now, or were frozen in one of the last `UNASKED` checks."""
         if self._unasked:
             self._unasked -= 1
             return True

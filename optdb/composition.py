@@ -32,7 +32,7 @@ class _HostFinder:
     """Waits for the first import of Theano or of a library built on it, and then prepares the host."""
 
     _lock = threading.Lock()
-    #: Whether the import has happened.
+    #: Whether the host has been prepared.
     done = False
 
     @classmethod

@@ -28,7 +28,7 @@ __all__ = [
 # flags does not need it.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
-#: The header of a 64-bit little-endian ELF file: the offset of the section table, and its entries' size and number.
+#: The header of a 64-bit little-endian ELF file: the section table's offset, the size of its entries, and their number.
 _ELF64 = struct.Struct("<40sQ10xHH2x")
 
 
@@ -51,7 +51,7 @@ class ChangedFileError(OSError):
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a regular file of at most `max_bytes` bytes. Symbolic links are followed.
 
-    Kind and size are checked on the open file, so that replacing the file between the check and the read has no effect.
+    The kind and the size of the opened file are checked, so replacing the file after the check has no effect.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def check_folder(folder: Path, nbytes: int = 1) -> None:
     if disk_usage(folder).free < nbytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        file.write(b"\0")  # with a full quota, empty files can still be created
+        file.write(b"\0")  # when the quota is used up, empty files can still be created
 
 
 def replace_file(path: Path, content: bytes | memoryview, is_durable: bool = False) -> None:

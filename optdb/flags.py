@@ -48,7 +48,7 @@ class Flag:
     reads : bool
         Whether the flag's value is the result of `check` instead of the text.
     live : bool
-        Whether the user may change it after Theano is imported.
+        Whether the user may change the flag after Theano is imported.
     later : str
         For a flag that is not live, the call to use instead of changing the flag after Theano is imported.
     """
@@ -351,7 +351,7 @@ def _here(device: re.Match[str]) -> str:
 
 
 def check_gpu_backend(name: str, value: str) -> None:
-    """Raise FlagError if the value of a Theano flag names a device of Theano's GPU back-end, which is not installed.
+    """Raise FlagError if a Theano flag names a device of Theano's GPU back-end, unless its library is installed.
 
     The flag's `name` is 'device', 'init_gpu_device' or 'contexts'.
     """
@@ -395,9 +395,9 @@ def misspelt_section(name: str) -> str:
     return _guess_flag(SECTION + rest, names) if nearest(f"{section}.", [SECTION]) else ""
 
 
-#: The section of the flags, as the prefix of their names.
+#: The prefix of the flags' names, which is the name of their section.
 SECTION = "optdb."
-#: Names under which users may look for the flag that turns the engine on.
+#: Names that users might guess for the flag that turns the engine on.
 _ENGINE_SWITCHES = ("enable", "enabled", "disable", "engine", "on")
 
 

@@ -41,7 +41,7 @@ class ReportTables(HtmlTables):
 
 def html_of(rendered: RenderableType) -> str:
     """Return tables as HTML without scripts or references to other files; everything but tables becomes text."""
-    # Imported here, because modules that run on a device import this module but do not need rich.
+    # Import rich here, because `optdb.runtime` imports this module, and works without rich.
     from rich.console import Group
     from rich.table import Table
 

@@ -38,7 +38,7 @@ def parse_json(content: bytes) -> Any:
         too long, not finite, or too large for float64; a repeated key in one object; or half of a surrogate pair.
     """
     try:
-        # From here on, each byte below 128 is a character, so the checks below see the same text as the parser.
+        # In valid UTF-8, each byte below 128 is an ASCII character, so the checks of bytes see what the parser sees.
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error}") from None
@@ -53,7 +53,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def _unsafe_reason(text: bytes) -> str | None:
-    """Return why a text must not be parsed, or None."""
+    """Return why a text must not be parsed; None if it may be parsed."""
     text = _ESCAPE.sub(b"", text)
     if b"\\" in text:
         return "it has an unpaired surrogate or an invalid escape sequence"

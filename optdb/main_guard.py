@@ -13,7 +13,7 @@ from types import FrameType
 
 __all__ = ["check_script", "is_guarded"]
 
-#: The names in the condition of an `if` whose body only the first process runs.
+#: If one of these names is in the condition of an `if`, only the first process runs the body of the `if`.
 _GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 

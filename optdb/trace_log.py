@@ -87,9 +87,9 @@ def compiler_runs() -> Iterator[list[CompilerRun]]:
 
 @contextmanager
 def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
-    """Time the compiler that runs in the `with` block. Print and collect the result even if the block raises.
+    """Time the compiler that runs in the `with` block. The time is reported even if the block raises.
 
-    `purpose` returns what is compiled. `purpose` is called only if the result is traced or collected.
+    `purpose` returns what is compiled. `purpose` is called only if the time is printed or collected.
     """
     begin = time.perf_counter()
     try:

@@ -1,6 +1,6 @@
 """The error for an unknown name, and the search for the most similar name.
 
-Modules in every folder may import this module.
+This module imports nothing from optdb, so that every package can import it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Restores pickled simulators, even without PyOpenCL; if there is no device, the error contains the functions."""
+"""Restores pickled simulators; if PyOpenCL or a device is missing, the error contains the simulator's functions."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def without_private(text: str) -> str:
 
 
 def _known() -> Iterator[tuple[str, str]]:
-    """Yield the path and the symbolic name of each folder that has one."""
+    """Yield the path and the symbolic name of the working directory, the virtual environment and the home folder."""
     for name, paths in {
         "$PWD": (Path.cwd(), os.environ.get("PWD")),
         "$VENV": (sys.prefix, os.path.realpath(sys.prefix)),

@@ -45,7 +45,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A check's result: a mark from `STYLES`, and text that may contain lines for copying (`optdb.cli.terminal`)."""
+    """A check's result: a mark from `STYLES`, and text, in which some lines are to be copied (`optdb.cli.terminal`)."""
 
     name: str
     mark: str
@@ -55,7 +55,7 @@ class CheckResult:
 
 def report(checks: Mapping[str, Callable[[], str]]) -> int:
     """Run checks, print their results, and return the exit status: 0 if all required parts work, 1 otherwise."""
-    # Collect all results before printing them, because the progress display uses the next line.
+    # Print the results after the last check, because the progress display occupies the terminal's last line until then.
     results = list(_with_progress(_results(checks)))
     console = Console()
     console.print("optdb: what works here\n", style="bold")
@@ -113,12 +113,12 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
             stop = True
 
 
-#: The maximum length of a value that fits beside its name in 80 columns.
+#: The maximum length of a value that is printed beside the name of its check, so that both fit in 80 columns.
 _BESIDE_NAME = 55
 
 
 def _unwrapped(value: str) -> str:
-    """Return a command or options as one line that can be copied; a long line is printed below its name."""
+    """Return a command or options as one line that users can copy; if it is long, it starts on a new line."""
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 

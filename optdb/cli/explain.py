@@ -33,11 +33,11 @@ def explain_script(
 ) -> None:
     """Run a script as `launch` does, and print where its functions' ops run, even if the script fails.
 
-    `pictures` is a folder for drawings of the graphs, as SVG, or in Graphviz's text format if Graphviz is missing.
+    `pictures` is a folder for drawings of the graphs: SVG files, or Graphviz's source files if Graphviz is missing.
     `html` is the file to which the HTML report is written. If `pictures` or `html` cannot be written, raise
     ClickException before running the script.
     """
-    from optdb import lifters  # imports the host, which checks the flags
+    from optdb import lifters  # this import also imports the host, and the host checks the flags
     from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
@@ -83,7 +83,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw the graphs in `folder`; messages show `pictures` as the folder's path."""
+    """Print explanations, and draw the graphs in `folder`; `pictures` is the folder's path as messages show it."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:
@@ -93,7 +93,7 @@ def _report(explanations: list[Any], pictures: Path | None = None, folder: Path 
             "No op runs on a device. THEANO_FLAGS=optdb.device=opencl selects the best device.", highlight=False
         )
     for number, explanation in enumerate(explanations):
-        # soft_wrap: names contain paths, which users copy.
+        # Do not break lines (soft_wrap), because names contain paths that users copy.
         console.print(f"function {number}: {explanation.name}", style="bold", soft_wrap=True, highlight=False)
         console.print(explanation.render())
         if pictures is not None and folder is not None:

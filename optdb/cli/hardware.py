@@ -38,7 +38,7 @@ def report(profiles: bool = False) -> int:
 
 
 def _profile_table(row: DeviceInfo) -> Table:
-    """Return a table of a device's profile and its quirks, with reasons."""
+    """Return a table with a device's profile, its quirks, and the reason for each quirk."""
     profile = row.profile
     table = Table("property", title=f"{row.spec}: {profile.name}", title_justify="left")
     table.add_column("value", overflow="fold")

@@ -1,4 +1,4 @@
-"""Writes the records of `observe` about a script's functions to one self-contained HTML file.
+"""Writes what `observe` recorded about a script's functions to a self-contained HTML file.
 
 The file is a template (``report.html``) with the data filled in as JSON.
 """
@@ -23,7 +23,7 @@ __all__ = ["document_of", "write_html"]
 
 #: The placeholder for the data in the template.
 DATA = "/*DATA*/null"
-#: Larger graphs are not drawn, because browsers would be slow. The tables count all nodes.
+#: Graphs with more nodes than this are not drawn, because browsers would be slow. The tables still count all nodes.
 MAX_DRAWN_NODES = 3000
 #: The maximum length of an op's name in its box, in characters.
 MAX_LABEL_CHARS = 26
@@ -79,7 +79,7 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
 
 
 def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[str, Any]:
-    """Return a graph's nodes with their positions in the drawing; empty if there are too many to draw."""
+    """Return a graph's nodes with their positions in the drawing; if there are too many nodes, return only counts."""
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
@@ -190,10 +190,10 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 
 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Return, for each node, its position in its layer, counted from the middle, and the layer's number.
+    """Return a pair for each node: its position in its layer, counted from the middle, and the layer's number.
 
-    The nodes of a layer are ordered alternately by the mean position of their inputs and of their users, which keeps
-    edges short (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes that it uses.
+    To keep edges short, sweeps order each layer's nodes by the mean position of their inputs and of their users, in
+    turn (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes that it uses.
     """
     layers = _layers(inputs)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]

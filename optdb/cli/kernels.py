@@ -10,7 +10,7 @@ from optdb.cli.terminal import print_text, verbatim
 from optdb.runtime.binaries import Binaries, configure, current
 from optdb.runtime.device_profiles import KNOWN_QUIRKS
 
-#: The number of programs listed, most recently used first.
+#: The maximum number of programs in the list, which begins with the most recently used program.
 SHOWN = 20
 
 

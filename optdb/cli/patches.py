@@ -14,15 +14,15 @@ from optdb.host.theano.importing import support
 if TYPE_CHECKING:
     from optdb.host.api.patching import Patch, PatchGroup
 
-#: The maximum number of names printed for one reason; the comparison of ops is the reason for about a thousand op
-#: classes.
+#: If more attributes than this are replaced for one reason, only two of them are named. For example, the comparison of
+#: ops is replaced in about a thousand op classes.
 _MOST_NAMES = 12
 
 
 def report_patches() -> int:
     """For each group of patches, print the patches, their reasons, when they apply, and how to undo them. Return 0.
 
-    The engine works with one host per process. If Theano is installed, the patches are those of Theano.
+    The engine works with one host per process, so PyTensor's patches are printed only if Theano is not installed.
     """
     if support.found("Theano") is None and is_installed():
         _turn_on_for_pytensor()

@@ -31,7 +31,7 @@ def _theano() -> str:
 
 def _pytensor() -> str:
     try:
-        versions = importlib.import_module("optdb.pytensor.versions")  # importing its package registers mode OPENCL
+        versions = importlib.import_module("optdb.pytensor.versions")  # importing optdb.pytensor registers mode OPENCL
     except ImportError as error:
         raise CheckFailed(getattr(error, "finding", str(error)), verbatim(getattr(error, "cure", ""))) from error
     return f"{support.found('pytensor')}, of {versions.SUPPORTED}"
@@ -99,7 +99,7 @@ def _mode() -> str:
 
 
 def _beside_theano() -> str:
-    """Run all checks for mode OPENCL as one check, which is optional if Theano is installed."""
+    """Run all checks for mode OPENCL as one optional check, for environments that also contain Theano."""
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:
@@ -126,14 +126,14 @@ ALONE: dict[str, Callable[[], str]] = {
 
 
 def chosen_checks() -> dict[str, Callable[[], str]]:
-    """Return the checks for the installed hosts, Theano and PyTensor; if neither is installed, those for Theano."""
+    """Return the checks for the hosts that are installed; if neither Theano nor PyTensor is, return Theano's checks."""
     if not is_installed():
         return checks.CHECKS
     return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}
 
 
 def changed_flags() -> list[str]:
-    """Return the host's flags that the user has set, as ``name=value``."""
+    """Return ``name=value`` for each of the host's flags that the user has set."""
     if support.found("Theano") is not None:
         return trials.changed_flags()
     if not is_installed():

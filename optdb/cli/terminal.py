@@ -21,7 +21,7 @@ _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 
 def verbatim(*lines: object) -> str:
-    """Return the lines, marked to be printed without wrapping."""
+    """Return lines as one text, marked so that `print_text` does not wrap them."""
     return "\n".join(f"{VERBATIM}{line}" for line in lines)
 
 
