@@ -1,4 +1,4 @@
-"""Checkpoint files of the training state, which are written atomically."""
+"""Checkpoints: files with the training state, written atomically."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def latest(folder: Path) -> Path | None:
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
     """Return the state in a file, and the number of steps after which it was saved.
 
-    The states of random generators are unpickled, so load only your own files. Raise ValueError if the file contains
-    the state of a different function.
+    Load only files that you trust: the states of random generators are unpickled, and unpickling can run any code.
+    Raise ValueError if the file contains the state of a different function.
     """
     with np.load(path, allow_pickle=False) as file:
         names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]

@@ -51,7 +51,7 @@ class StepAttempts:
         self._task_numbers = itertools.count(1)
 
     async def prepare(self, parts: list[Part], members: list[ClusterWorker], committed: int) -> list[Prepared]:
-        """Let all workers prepare the step that follows `committed` steps; raise `StepFault` if a worker dies."""
+        """Let all workers prepare the step after `committed` steps; raise `StepFault` if a worker dies."""
         attempt, members = next(self._numbers), list(members)
         active = sum(part.rows > 0 for part in parts)
         step = {
@@ -69,8 +69,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: The workers that, according to a report from another worker, do not answer: maps their addresses to a
-        #: deadline and to the report's message.
+        #: The workers that another worker has reported because they do not answer it: maps their addresses to the time
+        #: at which they count as lost, and to the report's message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -200,7 +200,7 @@ class StepAttempts:
         self._tasks.pop(member.address, None)
 
     def await_tasks(self) -> None:
-        """Wait until the tasks that workers were asked to end have ended."""
+        """Wait, for at most `GRACE_S` seconds, until all tasks have ended."""
         end = time.monotonic() + GRACE_S
         for future in [future for _, future in self._tasks.values()] + self._ending:
             with suppress(TimeoutError, CancelledError):

@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between queries for the scheduler's workers: first during a step, then between steps.
+#: Seconds between two queries for the scheduler's workers: `POLL_S` during a step, `LOOK_S` between steps.
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -111,7 +111,7 @@ class Membership:
                 self._joining[address] = asyncio.ensure_future(self._prepare(address, info, workers))
 
     async def _prepare(self, address: str, info: dict[str, Any], workers: dict[str, Any]) -> ClusterWorker:
-        """Send the functions to a worker; raise `WorkerRefused` if the worker does not match the others."""
+        """Send the functions to a worker; raise `WorkerRefused` if its settings or device differ from the others'."""
         name, host = str(info.get("name", address)), info.get("host", address)
         answer = await self._calls.rpc(address).run(function=pickle.dumps(install))
         if answer["status"] != "OK":
@@ -166,7 +166,8 @@ class Membership:
                 logger.info("worker %s could not join: %s", address, error)
             else:
                 self.members.append(member)
-                # Sort the workers, so that parts and the order of sums do not depend on their speed.
+                # Sort the workers by name, so that parts and the order of sums do not depend on which worker is ready
+                # first.
                 self.members.sort(key=lambda each: (each.name, each.address))
 
     async def await_members(self) -> None:

@@ -39,7 +39,10 @@ _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep freed memory for the next sums: clearing new memory takes longer than receiving sums."""
+    """Starts workers that keep freed memory for the next sums.
+
+    The system clears new memory, which takes longer than receiving the sums.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -207,15 +210,15 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine once earlier ones have finished; a coroutine abandoned by Ctrl-C continues in the loop."""
+        """Run a coroutine after all earlier ones; it runs to its end even if Ctrl-C interrupts the caller."""
         async with self._turn:
             return await run(*args)
 
     def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> CompletedStep:
         """Run a step and return the completed step, which no longer needs the arguments.
 
-        Raise `WorkerFailed` if a worker raised an error, which leaves the state unchanged; `StateLost` if no worker has
-        the state.
+        Raise `WorkerFailed` if a worker raised an error; the state is then the same as before the step. Raise
+        `StateLost` if no worker has the state.
         """
         return CompletedStep(*self._wait_for(self._in_turn, self._step, divide))
 
@@ -246,7 +249,11 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the next step's message repeats the request."""
+        """Tell the workers to commit, without waiting for them.
+
+        They commit while the client prepares the next batch. If the message is lost, the next step's message contains
+        the same number of committed steps.
+        """
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

@@ -37,8 +37,8 @@ __all__ = ["DataParallel", "StepFuture"]
 class DataParallel:
     """Trains on several devices, each with a copy of the shared variables and a part of each batch.
 
-    An object of this class is called like the function that it trains. By default, steps are exact: except for
-    rounding, results and next values are the same as when one device computes the whole batch. Sums over the batch,
+    Call a `DataParallel` with the same arguments as the function that it trains. By default, steps are exact: except
+    for rounding, results and next values are the same as when one device computes the whole batch. Sums over the batch,
     such as gradients, are found in the function's graph and all-reduced. All workers then apply the same update.
 
     Parameters

@@ -33,7 +33,7 @@ class NotSplittable(Exception):
 
 
 class NoGradients(ValueError):
-    """Raised if exact training cannot find the sums over workers that it needs in the function's graph."""
+    """Raised if exact training needs sums over workers that it cannot find in the function's graph."""
 
 
 class WorkerRefused(RuntimeError):

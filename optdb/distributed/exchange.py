@@ -64,12 +64,12 @@ class Link:
         raise NotImplementedError
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise `WorkerTimeout` if a worker is missing, else `Aborted`. Only links with a `member` implement this."""
+        """Raise `WorkerTimeout` if a worker is missing, else `Aborted`; only links with a `member` can do this."""
         raise NotImplementedError
 
 
 class Mailbox:
-    """Messages for one worker, from any thread; waiting for longer than `timeout` seconds raises `WorkerTimeout`."""
+    """Messages for one worker, which any thread may deliver; taking a message waits for at most `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -95,7 +95,7 @@ class Mailbox:
                 self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Make every wait in this attempt or an earlier one raise `Aborted`."""
+        """Make all waits in this attempt and in earlier attempts raise `Aborted`."""
         with self._changed:
             if attempt >= self._oldest:
                 self._oldest, self._abort_reason = attempt, reason
@@ -124,8 +124,8 @@ class Mailbox:
 class Exchange:
     """One worker's side of the sums over workers, during one attempt at a step.
 
-    The `active` workers with a part of the batch have the lowest ranks. The `idle` workers only receive results. The
-    `attempt` number is unique among the attempts at all steps.
+    The first `active` workers, in rank order, have a part of the batch; the other `idle` workers only receive results.
+    The `attempt` number is unique among the attempts at all steps.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Exchange:
 
     @property
     def member(self) -> Member | None:
-        """The `Member` of the worker's device; None if Python runs all rounds."""
+        """The `Member` of the worker's device; None if all-reduces run only in Python."""
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
@@ -217,7 +217,7 @@ class Exchange:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Piece]]:
-        """Yield the pieces that other workers lend, with their ranks; a piece may still be incomplete."""
+        """Yield the pieces that other workers lend, each with its worker's rank; a piece may still be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
         ]
@@ -230,21 +230,21 @@ class Exchange:
         return self.rank, self._active
 
     def lend_totals(self, number: int, vectors: Sequence[np.ndarray]) -> None:
-        """Let other workers read, after `meet`, the totals that this worker writes to its share of host vectors."""
+        """Lend host vectors to other workers, which read this worker's share of the totals from them after `meet`."""
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, 1), vectors)
 
     def lent_totals(self, number: int) -> dict[int, list[np.ndarray]]:
-        """Return the host vectors that other workers lend with `lend_totals`, by rank."""
+        """Return a dict from each other worker's rank to the host vectors that the worker lends with `lend_totals`."""
         return {rank: self._link.receive(rank, (self.attempt, number, 1)) for rank in self._others}
 
     def meet(self, calls: Calls) -> None:
-        """Let `calls` wait until all workers get here; raise `Aborted` if a worker fails or is late."""
+        """Make `calls` wait until all workers call this method; raise `Aborted` if a worker fails or is late."""
         assert self._meet is not None, "only workers that lend meet"
         self._meet(calls)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Set the objects that wait until this worker has read what other workers lend."""
+        """Store `arrivals`, which other workers use to wait until this worker has read the pieces that they lent."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
@@ -266,7 +266,7 @@ class Exchange:
 
     @property
     def lends(self) -> bool:
-        """Whether devices add up each other's vectors in this step, which requires several workers, all with a part."""
+        """Whether devices add up each other's vectors; this requires several workers, each with a part of the batch."""
         return self._link.lends and not self._idle and self._active > 1
 
     @property
@@ -331,7 +331,7 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # Until every worker gets here, other workers may still read this worker's vectors and write its sums.
+        # Wait for all workers, since another worker may still be reading this worker's vectors and writing its sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
@@ -364,7 +364,7 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 
 
 class Packing:
-    """Packs arrays into vectors: small arrays of a dtype share a vector, and each large array has its own.
+    """Packs arrays into vectors: small arrays of a dtype share a vector, and each large array has a vector of its own.
 
     Arrays of fewer than `limit` bytes are small. Workers whose arrays have equal shapes and dtypes pack them in the
     same way.

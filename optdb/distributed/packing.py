@@ -17,8 +17,8 @@ from optdb.runtime.scripts import Arrival, Calls
 
 __all__ = ["Summands"]
 
-#: If each device adds up a share of the sums for all devices, less is uploaded, but devices wait for each other once
-#: more, which takes as long as uploading this many bytes.
+#: The number of bytes whose upload takes as long as one more wait of the devices for each other. This wait is necessary
+#: if each device adds up only a share of the sums, which reduces uploads.
 SHARED_NBYTES = 1 << 22
 
 
@@ -101,7 +101,7 @@ class Summands:
     # Methods for devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Lend summands as they are computed, once the other workers have read the previous step's summands."""
+        """Wait until the previous step's summands have been read, and lend each new summand once it is computed."""
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
         download = self._download
@@ -128,9 +128,9 @@ class Summands:
         return next(piece for piece in pieces if piece.is_last)
 
     def _share_of(self, exchange: Exchange) -> Share | None:
-        """Return this device's share if the devices upload less when each adds up a share of the sums.
+        """Return this device's share of the sums; None if dividing the sums among devices would hardly reduce uploads.
 
-        Each of n devices then uploads 2 (n - 1) / n times the size of the sums, instead of n - 1 times.
+        If the sums are divided, each of n devices uploads 2 (n - 1) / n times their size, otherwise n - 1 times.
         """
         rank, count = exchange.share
         saved = (count - 1) * (1 - 2 / count) * self._sums.nbytes
@@ -146,8 +146,8 @@ class Summands:
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
         """Let the device set the sums to the totals of all workers' summands, added in rank order.
 
-        If each device adds up a share, the others upload its totals. Other workers lend again only after the device has
-        read their pieces and totals.
+        If each device adds up a share, the other devices then upload this share's totals. The other workers wait until
+        the device has read their pieces and totals, and only then lend new pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls, self._share)

@@ -114,9 +114,9 @@ class Replica:
     ) -> None:
         """Launch a step on the device, which may still run the previous step.
 
-        `before` ends the previous step, using `ending` if given. `before` receives a list of the new step's first
-        commands, which is empty without `ending`. `before` returns whether it has enqueued these commands. If `before`
-        raises, the step is not launched.
+        The function `before` ends the previous step. If `ending` is given, `before` uses it, and receives a list of the
+        new step's first commands; otherwise, the list is empty. `before` returns whether it has enqueued these
+        commands. If `before` raises, the step is not launched.
         """
 
         def begin(first: CommandList) -> bool:
@@ -139,7 +139,7 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that completes the step after `collect`; None if completing it requires Python."""
+        """Return an `Ending` that finishes and commits the step after `collect`; None if this requires Python."""
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
@@ -197,7 +197,7 @@ class Replica:
 
 @dataclass
 class Ending:
-    """A script that finishes a step, agrees with the other workers and commits the step, with almost no Python code."""
+    """A `Script` that finishes a step, waits until all workers agree, and commits the step, in C rather than Python."""
 
     script: Script
     agreement: Agreement

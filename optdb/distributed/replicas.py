@@ -39,7 +39,7 @@ class _Lent:
     own: Piece
     #: Yields the other workers' pieces, each with its worker's rank, in the order in which the pieces become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The other workers' pieces, each with its worker's rank, that are complete only after all gradients are computed.
+    #: The other workers' pieces that are complete only after all gradients are computed, each with its worker's rank.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
@@ -50,7 +50,8 @@ class SynchronousReplica(Replica):
         super().__init__(training, SimulatorOCL(training.gradients, device, progress_bar=False))
         self._gradients = TrustedMethod(self._simulator)
         self._simulator.add_method("update", training.update)
-        # Merge the update's commands early, since the device is idle before the update and other devices wait for it.
+        # Merge the update's commands in the first plan: the device is idle until the update begins, and other devices
+        # wait until it ends.
         merge_at_once(self._simulator["update"])
         self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
@@ -88,7 +89,7 @@ class SynchronousReplica(Replica):
             return
         begin(CommandList())
         self._lent, self._own = None, []
-        self._summands.close()  # an aborted attempt may not have released the summands
+        self._summands.close()  # an aborted attempt has perhaps not released the summands
         if part.rows:
             self._compute(part, exchange)
 
@@ -222,7 +223,7 @@ class SynchronousReplica(Replica):
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
         """Receive the sums from a worker that has a part of the batch."""
-        # The device may still read the sums of the previous step.
+        # The device may still be reading the sums of the previous step.
         finish(self._simulator)
         description, *arrays = arrays
         self._summands.lay_out(description)
@@ -234,7 +235,7 @@ class SynchronousReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
-        # The next step's commands follow the update in the queue, so do not wait for the update.
+        # There is no need to wait for the update: the device runs it before the next step's commands.
         self._update(*self._taken, before_commit=agree)
         self._taken = []
 

@@ -1,8 +1,8 @@
 """Shared memory between dask workers on one host (`SharedArrays`): large arrays are copied into the sender's segment.
 
-A segment is an anonymous file (memfd) that peers map through /proc. Peers confirm the mapping before the sender uses
-it; arrays outside a segment are sent in messages. Since a segment has no name, the kernel frees it even if processes
-are killed.
+A segment is an anonymous file (memfd) that peers map through /proc. A sender uses its segment for a peer only after the
+peer has confirmed that it has mapped the segment; until then, and if arrays do not fit into the segment, arrays are
+sent in messages. Since a segment has no name, the kernel frees it even if processes are killed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class SharedArrays:
         """Begin an attempt, whose arrays overwrite the arrays of earlier attempts.
 
         No worker is still reading the earlier arrays, because the client begins an attempt only after each of its
-        workers has answered or was excluded. The size of the segment is determined by the arrays of an earlier attempt.
+        workers has answered or was excluded. If the arrays of the previous attempt did not fit into the segment, a
+        larger segment replaces it.
         """
         needed, self._needed_nbytes, self._tag = self._needed_nbytes, 0, None
         available = 0 if self._segment is None else self._segment.nbytes
@@ -110,7 +111,8 @@ class SharedArrays:
 
         Arrays with the same tag are equal for all receivers, and are copied only once.
         """
-        # Workers without a part of the batch may still copy arrays to the device after the attempt.
+        # Workers without a part of the batch may still be copying such arrays to their device when the next attempt
+        # overwrites the segment.
         if tag[1] == PASSED_ON or sum(array.nbytes for array in arrays) <= SMALL_BYTES:
             return None
         if not all(map(_has_plain_dtype, arrays)):

@@ -64,8 +64,8 @@ class ThreadGroup:
         #: The names of the workers, as used in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all workers lend their summands to each other's devices, or none do. Vectors in the host's memory are
-        # added up on the host.
+        # Workers lend their summands to each other's devices only if all devices can add up vectors. Vectors in the
+        # host's memory are added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -103,8 +103,8 @@ class ThreadGroup:
     def begin(self, divide: Callable[[int], list[Part]], keep: bool = False) -> PendingStep:
         """Begin a step; return at once if fewer than `MOST_PENDING` steps are pending.
 
-        `divide` takes the number of workers and returns a part of the arguments for each worker. With `keep`, the
-        caller may change the parts once this method returns; without it, only once the step has ended. Raise
+        `divide` takes the number of workers and returns a part of the arguments for each worker. If `keep` is set, the
+        caller may change the arguments as soon as this method returns; otherwise, only after the step has ended. Raise
         `WorkerFailed` if an earlier step failed and the caller has not received its error.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
@@ -166,7 +166,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device; first finish the previous step, `unfinished`, if given."""
+        """Launch a worker's part of a step on its device; if the previous step is `unfinished`, finish it first."""
         replica = self._replicas[rank]
         meet = step.meeting.agree_by
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt, meet)
@@ -201,7 +201,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return a script that ends the step, or None; if this method raises an error, this step and the next fail."""
+        """Return the replica's `ending`; if this method raises an error, this step and the next one fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -214,7 +214,7 @@ class ThreadGroup:
     ) -> Prepared:
         """Wait for other workers, commit a launched step and return its results.
 
-        An `ending` is a script that does this; it also enqueues the `first` commands of the next step.
+        If `ending` is given, its script does all this, and also enqueues the `first` commands of the next step.
         """
         replica = self._replicas[rank]
         with self._aborting(step, rank):
@@ -255,7 +255,7 @@ class ThreadGroup:
             self._end_first()
 
     def _end_first(self) -> None:
-        """Wait for the first pending step."""
+        """Wait for the first pending step and remove it; if the wait is interrupted, abort all pending steps."""
         try:
             self._pending[0].wait()
         except BaseException:

@@ -45,7 +45,8 @@ class OutputReduction:
 
     #: One of `REDUCTIONS`, or 'whole' if the value is equal on all workers.
     reduction: str
-    #: The output's index among the outputs that are equal on all workers or among each worker's own outputs.
+    #: The output's index among the outputs that are equal on all workers if `reduction` is 'whole', else among each
+    #: worker's own outputs.
     index: int
     #: The axis along which parts are concatenated.
     axis: int = 0
@@ -64,7 +65,8 @@ class SynchronousTraining:
     summands: list[SharedVariable]
     #: Shared variables from which `results` and `update` read the sums over all workers, in the order of `summands`.
     sums: list[SharedVariable]
-    #: Shared variables that pass values, equal on all workers, from `gradients` to `results` and `update`.
+    #: Shared variables that pass other values from `gradients` to `results` and `update`; these values are equal on all
+    #: workers.
     carried: list[SharedVariable]
     #: Groups of indices of summands, in the order in which the groups are completed.
     buckets: list[list[int]]
@@ -95,7 +97,7 @@ class LocalTraining:
 def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
     """Return the functions for independent steps, with averaging every `average_every` steps.
 
-    `reductions` maps an output's index to 'mean', the default, 'sum' or 'concatenate'.
+    `reductions` maps an output's index to 'mean' (the default), 'sum' or 'concatenate'.
     """
     following = {}
     for shared in original.updates:

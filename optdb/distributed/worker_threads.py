@@ -1,4 +1,4 @@
-"""Threads for workers, the link between them, and the votes by which either all workers commit a step or none does."""
+"""Threads for workers, the link between these threads, and the agreement that all workers commit or none does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerThread:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
         thread.start()
-        #: Ends the thread and waits for it.
+        #: Ends the thread, and waits until it has ended.
         self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
 
     def run(self, task: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading
 class ThreadLink(Link):
     """Passes references to arrays between threads."""
 
-    #: Received arrays are not writable, because the sender keeps references to them.
+    #: A receiver must not write received arrays, because the sender still uses them.
     received_is_writable = False
     shares_memory = True
 
@@ -124,7 +124,7 @@ class Agreement:
             self._refuse()
 
     def agree_by(self, calls: Calls) -> None:
-        """Agree as one of the calls; see `agree`."""
+        """Add a call of `agree` to `calls` if `calls` is a script; otherwise, call `agree` now."""
         if not isinstance(calls, Script):
             self.agree()
             return

@@ -42,7 +42,7 @@ IDLE_S = 0.05
 #: A number larger than the number of any attempt or task.
 _NEVER = 1 << 62
 
-#: Maps names and addresses to sessions, because several workers may be in one process.
+#: Maps a session's name and a worker's address to the session; one process can contain several workers.
 _sessions: dict[tuple[str, str], Session] = {}
 
 
@@ -75,14 +75,15 @@ class _Job:
     attempt: int
     committed: int
     part: Part
-    exchange: tuple[Sequence[str], int, int, int]  # addresses by rank, rank, active, idle
+    exchange: tuple[Sequence[str], int, int, int]  # addresses by rank, own rank, numbers of active and idle workers
     reply: asyncio.Future
 
 
 class _DaskLink(Link):
     """Sends arrays to other workers over dask's comms or in shared memory, from the thread that runs a step."""
 
-    #: Each message is read into separate memory. Views of shared memory are read-only.
+    #: The receiver may write the arrays of a message, which is read into new memory; views of shared memory are marked
+    #: as read-only.
     received_is_writable = True
     shares_memory = lends = False
 
@@ -134,7 +135,7 @@ class Session:
     # Sums
 
     def post(self, address: str, what: str, attempt: int, /, **arguments: Any) -> None:
-        """Send a message to another worker, from any thread; abort the attempt if the message cannot be sent."""
+        """Send a message to another worker; abort the attempt if this fails. Any thread may call this method."""
         message = {"op": f"optdb_{what}", "reply": False, "session": self.name, "sender": self.address, **arguments}
         self._loop.call_soon_threadsafe(self._enqueue, address, attempt, message)
 

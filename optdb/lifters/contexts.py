@@ -103,7 +103,7 @@ class Contexts:
             return resolved
 
     def name_of(self, has: Callable[[Any], bool]) -> Hashable:
-        """Return the name of the first context that satisfies a predicate; None if there is none."""
+        """Return the name of the first existing context that satisfies a predicate; None if there is none."""
         with self._lock:
             return next((name for name, context in self._made.items() if has(context)), None)
 

@@ -145,7 +145,7 @@ class NoLifterDatabase(LookupError):
 
 
 def keep_database(device: Device, database: Any) -> None:
-    """Make `database` the database of a device's lifters if the device has none."""
+    """Make `database` the lifter database of a device, unless the device already has one."""
     _databases.setdefault(device, database)
 
 

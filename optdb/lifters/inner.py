@@ -114,6 +114,6 @@ def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str) -> None:
-    """Register `device`'s lifters for ops with inner graphs in its database, under `tags`."""
+    """Register lifters for ops with inner graphs in the database of `device`, under `tags`."""
     register_topo(*tags, db=database, position=1)(ifelse_lifter(device))
     register_topo(*tags, db=database, position=1)(scan_lifter(database, device))

@@ -116,7 +116,8 @@ class GraphToGPU(GraphRewriter):
             return dict(self.lifters)
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
-        # Use the query of the base class: a GraphToGPUDB's own query would return a lift to its own device.
+        # Use the query of the base class: the query of a GraphToGPUDB would return a `GraphToGPU` for the database's
+        # device.
         return lifters_of(TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)))
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
@@ -186,7 +187,7 @@ class LiftBuilder:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Maps each old variable to the new variable on the same side, if the two differ.
+        #: Maps each replaced variable to its replacement on the same side, the host or the device.
         self._new: dict[Variable, Variable] = {}
         #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}
@@ -217,7 +218,7 @@ class LiftBuilder:
             self._lift(node)
 
     def _build_transfer(self, node: Apply) -> None:
-        """Build a transfer that the user wrote; if the value is already in the target context, return it."""
+        """Build a transfer from the user's graph; omit the transfer if the value is already in the target context."""
         [var] = node.inputs
         context_name = transfer_context(node.op)
         source = self._there.get(var, self._new.get(var, var))
@@ -263,7 +264,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return an input for a lifter; it is on the device if the variable was lifted or moves there."""
+        """Return a lifter's input for `var`: a device variable if `var` was lifted or moves to the context."""
         if var in self._there:
             return self._there[var]
         if self.placement.moved.get(var, self) == context_name:

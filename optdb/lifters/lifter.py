@@ -75,13 +75,13 @@ class Lifter(LocalOptimizer):
         return self.function(op, context_name, inputs, outputs)
 
     def default_database(self) -> Any:
-        """Return the only device's database, for `optdb.register_topo`; raise NoLifterDatabase if there is none."""
+        """Return the only lifter database, for `optdb.register_topo`; raise NoLifterDatabase unless there is one."""
         return only_database()
 
     def declines(
         self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
-        """Return the rejection by `supports`; None if it accepts the op."""
+        """Return the rejection by `supports`; None if `supports` accepts the op."""
         if self.supports is None:
             return None
         answer = self.supports(op, context_name, inputs, outputs)
@@ -242,7 +242,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device and context of the first input from a device, else those to which all outputs go, else None."""
+    """Return the device and context of the first input from a device, else of the outputs' transfers, else None."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)
@@ -257,7 +257,7 @@ def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
 
 
 def _inside(device: Device, var: Variable) -> Variable:
-    """Return the device variable that a host variable was transferred from, if any, else the variable itself."""
+    """Return the device variable from which a host variable was transferred; return any other variable unchanged."""
     if var.owner is not None and isinstance(var.owner.op, device.to_host):
         return var.owner.inputs[0]
     return var

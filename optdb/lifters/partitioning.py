@@ -1,4 +1,4 @@
-"""Moves small partitions of a graph between the host and the device if that saves more in transfers than it costs.
+"""Moves partitions of a graph between the host and the device if that saves more time than it costs.
 
 A partition is a set of connected nodes, all on the host or all on the device, that could all run on the other side.
 Each variable transferred at the partition's boundary costs one elementwise pass. The gain from running a partition on
@@ -18,7 +18,7 @@ MAX_PARTITION_NODES = 32
 
 
 def rebalance_partitions(placement: Placement) -> None:
-    """Move partitions to the other side, first those on the device, then those on the host."""
+    """Move partitions to the other side: first partitions on the device, then partitions on the host."""
     for partition in list(_partitions(placement, on_device=True)):
         if _gain(placement, partition) < _saved(placement, partition):
             for node in partition:
@@ -33,7 +33,7 @@ def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
     context_name = _context_for(placement, partition)
     if _gain(placement, partition) <= _saved(placement, partition):
         return
-    # `_could_move_to_device` has checked the nodes for the default context.
+    # `_could_move_to_device` has checked the nodes only for the default context.
     if context_name != placement.default and any(
         placement.unwilling(node, context_name) is not None for node in partition
     ):
@@ -87,7 +87,7 @@ def _runs_on_device(placement: Placement, node: Apply) -> bool:
 
 
 def _partitions(placement: Placement, on_device: bool) -> Iterator[list[Apply]]:
-    """Yield the small partitions on one side."""
+    """Yield the partitions on one side; on the device, only partitions of at most `MAX_PARTITION_NODES` nodes."""
     members = (
         set(placement.contexts)
         if on_device

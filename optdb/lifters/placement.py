@@ -5,7 +5,7 @@ Three passes over the nodes in topological order::
     forward    a node runs where its inputs are, if it has a lifter
     backward   a node whose users are all on a device also runs there, and source
                ops run where their results are used
-    partitions small sets of nodes change sides (see ``optdb.lifters.partitioning``)
+    partitions sets of nodes change sides (see ``optdb.lifters.partitioning``)
 
 These passes call only the predicates of lifters. A lifter may later reject a node, which then stays on the host.
 """
@@ -90,7 +90,7 @@ class Placement:
             return of_class
         try:
             return [*self._lifters.get(node.op, ()), *of_class]
-        except TypeError:  # an unhashable op cannot be a key in the mapping
+        except TypeError:  # an unhashable op is not a key of the mapping
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
@@ -165,7 +165,7 @@ class Placement:
         if isinstance(node.op, (self.device.to_host, self.device.from_host, self.device.between)):
             return
         if any(self.device.has(out) for out in node.outputs):
-            return  # a device op that the user wrote
+            return  # the user's own graph contains this device op
         if node in self._in_place:
             self.reasons[node] = USER_INPLACE
             return
@@ -207,7 +207,7 @@ class Placement:
         """Return the context in which all users expect a node's outputs; `_HOST` if there is no such context."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
-            return _HOST  # device ops also take sizes and indexes from the host
+            return _HOST  # device ops can read sizes and indexes on the host
         contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
         if source:
             contexts = [context for context in contexts if context is not _HOST]

@@ -1,4 +1,4 @@
-"""Reports of lifts: the placement of each node, without references to the graph."""
+"""Reports of lifted graphs: the placement of each node, without references to the graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeReport:
 
 @dataclass(frozen=True, repr=False)
 class LiftReport(ReportTables):
-    """The report of one lift; it lists all nodes except transfers, in topological order."""
+    """The report of one lifted graph; it lists all nodes except transfers, in topological order."""
 
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
@@ -76,10 +76,10 @@ def _counted(title: str, why: str, nodes: Counter[tuple[str, str | None]]) -> Ta
 
 
 def keep_report(fgraph: FunctionGraph, report: LiftReport) -> None:
-    """Attach the report of a lift to the graph."""
+    """Attach a report to the graph."""
     fgraph.lift_reports = [*lift_reports(fgraph), report]
 
 
 def lift_reports(fgraph: FunctionGraph) -> list[LiftReport]:
-    """Return the reports of all lifts of a graph, the earliest first."""
+    """Return a report for each time that the graph was lifted, the earliest first."""
     return getattr(fgraph, "lift_reports", [])

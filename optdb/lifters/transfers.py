@@ -1,4 +1,4 @@
-"""Transfers between host and device: deduplication during a lift, and counters for one call."""
+"""Transfers between host and device: deduplication while a graph is lifted, and counters for one call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the result of the transfer `key` (variable, destination) in this lift; create it with `make` if needed."""
+    """Return the result of the transfer `key` (variable, destination); while lifting a graph, call `make` only once."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()

@@ -48,10 +48,10 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 
 
 class AliasSets:
-    """The sets of variables that may share memory, for the variables of given nodes.
+    """Sets of variables that may share memory with each other, among the variables of the given nodes.
 
-    `overwrites` returns whether a node works in place when it runs; by default, nodes whose op has a ``destroy_map``
-    do.
+    `overwrites` returns whether a node works in place when it runs; by default, all nodes whose op has a
+    ``destroy_map`` work in place.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:

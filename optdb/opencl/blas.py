@@ -123,7 +123,7 @@ def _check(
 def _kernels(
     context: Context, name: str, dtype: str, describe: Callable[[str, Context], list[Kernel]]
 ) -> dict[str, CompiledKernel]:
-    """Return the kernels for one kind of product, compiled once for each choice of block shapes."""
+    """Return the compiled kernels for one kind of product; each choice of block shapes is compiled only once."""
     cache = context.kept.setdefault(__name__, {})
     blocks = chosen(context, dtype)
     entry = cache.get((name, dtype))

@@ -1,7 +1,7 @@
-"""The description of the OpenCL device for the lift, and the database of the device's lifters.
+"""The description of the OpenCL device for lifting, and the database of the device's lifters.
 
-`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts graphs if it includes the tag; if the
-flag ``optdb.device`` names a device, every mode does.
+`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts graphs if it includes the tag. If the
+flag ``optdb.device`` names a device, every mode lifts graphs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
-#: The position of the lift among Theano's phases.
+#: The position of lifting among Theano's phases.
 POSITION = 48.4
 TAG = "opencl"
 
@@ -50,7 +50,7 @@ HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 #: Maps ops without a counterpart to the index of the first input that stays on the host when the op is lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: For ops that make several passes over their arrays on the host, the benefit that `weight` returns.
+#: Maps ops that make several passes over their arrays on the host to the benefit that `weight` returns.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: The benefit of a matrix product, a convolution or a loop, measured in elementwise passes over its arrays.
@@ -72,7 +72,7 @@ def is_matrix_work(op: PureOp) -> bool:
 
 
 def is_host_input(op: PureOp, i: int) -> bool:
-    """Return whether an op, lifted or not, takes its input `i` on the host."""
+    """Return whether input `i` stays on the host when the op is lifted; `op` is a host op or a lifted op."""
     counterpart = counterpart_of(type(op))
     if counterpart is not None:
         return i not in counterpart.device_slots(i + 1)

@@ -61,7 +61,7 @@ def lift_dimshuffle(op: host.DimShuffle, context_name: str | None, inputs: Input
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op, which returns its input or the input's shape, to the input on the device."""
+    """Apply a host op to its input on the device; the op returns the input itself or the input's shape."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 

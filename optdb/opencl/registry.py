@@ -44,7 +44,7 @@ def get_context(name: Hashable = None) -> Context:
 
 
 def context_of(device: str | None = "auto") -> Hashable:
-    """Return the name of a device's context, creating it if needed; `device` is specified as for `SimulatorOCL`.
+    """Return the name of a device's context; create the context if needed. `device` is as for `SimulatorOCL`.
 
     Raises DeviceError if there is no such device, or if it does not work.
     """

@@ -108,10 +108,10 @@ class OpenCLArrayType(Type):
         return hash((type(self), self.dtype, self.broadcastable, self.context_name))
 
     def filter(self, data: Any, strict: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
-        """Return a value of this type for an array on a device, a NumPy array, or an object that NumPy converts to one.
+        """Return a value of this type for a device array, a NumPy array, or an object that NumPy converts to an array.
 
         If `strict` is set, only a value of this type is accepted. `allow_downcast` controls whether the conversion may
-        lose precision; None allows this only for Python floats. Raises TypeError if the conversion is not allowed.
+        lose precision; if it is None, only Python floats may. Raises TypeError if the conversion is not allowed.
         """
         if not isinstance(data, arrays.Array):
             if strict:

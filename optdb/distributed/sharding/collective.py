@@ -119,7 +119,7 @@ class ReductionRound(Op):
         return slots
 
     def host_slots(self, offset: int) -> list[int]:
-        """Return the positions after the token of piece lengths (`offset` 1) or of element counts (`offset` 2)."""
+        """Return the positions, after the token, of piece lengths (`offset` 1) or element counts (`offset` 2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
@@ -227,6 +227,6 @@ def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> l
                 continue
             off, total = own_mean - mean, seen + more
             squares = squares + own_squares + off * off * (seen * more / total)
-            together = own_mean * (more / total) + mean * (seen / total)  # used if a mean is infinite
+            together = own_mean * (more / total) + mean * (seen / total)  # the mean if `off` is not finite
             mean, seen = np.where(np.isfinite(off), mean + off * (more / total), together), total
         return [mean, squares / np.float64(seen)]

@@ -1,4 +1,4 @@
-"""Divides one worker's graph into functions, between which sums over workers are computed (`synchronous_training`).
+"""Divides one worker's graph into functions that run before and after the sums over workers (`synchronous_training`).
 
 ``gradients`` takes the worker's part of the batch and stores summands in shared variables. ``results`` and ``update``
 read sums from other shared variables, and compute the user's outputs and next values. A failure while workers wait for
@@ -245,7 +245,7 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Divide the floating-point summands into consecutive groups; return the indices in each group but the last."""
+        """Divide the floating-point summands into consecutive groups; return the indices of all but the last group."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
@@ -360,7 +360,7 @@ def _taken(held: SharedVariable, var: Variable) -> Variable:
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:
-    """Return `starts` and the variables that depend on them, except through ops of class `stop`."""
+    """Return `starts` and the variables that depend on them; do not follow dependencies through ops of class `stop`."""
     reached = set(starts)
     for node in nodes:
         if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
@@ -378,7 +378,7 @@ def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
 
 
 def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:
-    """Copy a graph, replacing the variables in `copies`, and add the copies to `copies`."""
+    """Copy the graph of `outputs`; `copies` maps variables to replacements, and receives all copied variables."""
     for node in io_toposort(list(copies), list(outputs)):
         inputs = [copies.get(var, var) for var in node.inputs]
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))

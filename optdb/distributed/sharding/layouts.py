@@ -65,7 +65,7 @@ class Own(Value):
 class Length(Value):
     """An integer that depends on the length of a worker's part."""
 
-    #: The integer that corresponds to the length of the whole batch; it is equal on all workers.
+    #: The integer's value for the whole batch, which is equal on all workers.
     whole: Variable
     #: Whether the integer is the length itself.
     unit: bool = False

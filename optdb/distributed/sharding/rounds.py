@@ -23,7 +23,7 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds for each round number; each plan of a function has its own round.
+#: The maximum number of `ExchangeRound` objects in the cache for each round number; each plan uses its own object.
 _MOST_KEPT = 8
 
 

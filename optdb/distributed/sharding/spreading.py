@@ -109,7 +109,7 @@ class Spreader:
         return self.follow(node, list(inputs))[0]
 
     def whole(self, value: Value, node: Apply | None) -> Replicated:
-        """Make a value whole on every worker, as `node` requires; return the whole value."""
+        """Return the value for the whole batch, which `node` needs; a `Partial` value is summed up over all workers."""
         if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
@@ -127,7 +127,7 @@ class Spreader:
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
-        """Make values whole on every worker, as `node` requires; return the whole values."""
+        """Return the values for the whole batch; see `whole`."""
         return [self.whole(value, node) for value in values]
 
     def replicated(self, node: Apply, inputs: Sequence[Value]) -> list[Value]:

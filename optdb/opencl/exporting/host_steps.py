@@ -1,8 +1,9 @@
 """Symbolically executes a trace's host nodes, which compute numbers from shapes.
 
-A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
-`follow` applies a node to unknown values, so that each call of the exported function recomputes the result. For nodes
-that need device values, `device_counterpart` returns an equivalent device node.
+A host value that is unknown before a call is a symbolic integer (`SymInt`), a vector of symbolic integers
+(`SymIntVector`), or a `DeferredArray`. `follow` applies a node to unknown values, so that each call of the exported
+function recomputes the result. For nodes that need device values, `device_counterpart` returns an equivalent device
+node.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Maps comparisons to functions that return the result in the example and record a guard for this result.
+#: Maps comparisons to functions. Each returns the result for the traced call, and records a guard for this result.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,

@@ -1,4 +1,4 @@
-"""Fusion groups: sets of nodes that become one kernel each.
+"""Fusion groups: each group is a set of nodes that become one kernel.
 
 Nodes are visited from the outputs to the inputs. Each node joins a group that uses it, unless a path would then leave
 the group and reenter it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) maintains the topological order.
@@ -85,7 +85,7 @@ def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
 
 
 def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
-    """Return the broadcast pattern of the shape to which variables with equal `ndim` broadcast."""
+    """Return the broadcast pattern of the common shape to which variables with equal `ndim` are broadcast."""
     return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in variables), strict=True))
 
 
@@ -164,7 +164,7 @@ class FusionGroups:
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
         """Map each use of a node to the DimShuffles between the node and the group.
 
-        A use is a group and the node's frame in this group.
+        A use is a pair of a group that uses the node and the node's frame in this group.
         """
         uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:

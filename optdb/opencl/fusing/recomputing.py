@@ -46,7 +46,7 @@ def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
         if not pairs:
             continue
         replace(fgraph, pairs)
-        # This terminates: each replacement reduces the number of arrays moved.
+        # The loop terminates, because each replacement reduces the number of arrays moved.
         made = dict.fromkeys(owner_of(new) for _, new in pairs)
         operands = dict.fromkeys(var.owner for maker in made for var in maker.inputs if var.owner is not None)
         queue.extend(maker for maker in (*operands, *made) if _may_be_recomputed(maker))

@@ -94,7 +94,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return an epilogue's other inputs, with the axes of the reduction's result, and the epilogue's program."""
+    """Return an epilogue's inputs except `base`, viewed with the axes of the reduction's result, and its program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -126,7 +126,7 @@ class Family:
     """Reductions that may be merged."""
 
     members: list[Apply]
-    #: The reduced arrays that are not broadcast; an elementwise node represents all results of the node.
+    #: The reduced arrays that are not broadcast; an array that an elementwise node computes is represented by the node.
     sources: set[Variable | Apply]
     #: Bit masks: the reductions that the family depends on, and the family's own reductions.
     depends: int

@@ -1,7 +1,8 @@
 """The fusion rewriter, which Theano runs just after lifting a graph to the device, and the ops that it builds.
 
-Sums and products with more terms than a kernel can take as arguments are split first, since otherwise none of their
-terms could be fused with them. Each part combines its terms with the result of the previous parts.
+Sums and products with more terms than a kernel can take as arguments are split first, since otherwise the ops that
+compute the terms could not be fused with the sum or product. Each part combines its terms with the result of the
+previous parts.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class OpenCLFusion(GraphRewriter):
 
 
 def _parts_of_large_nodes(fgraph: FunctionGraph) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for the outputs of ops with too many steps, by a node for each step.
+    """Yield, for each op with too many steps, replacements of its outputs that are computed by a node for each step.
 
-    Fusion on the host makes ops of any size, but compile time grows faster than a kernel.
+    Fusion on the host can create ops of any size, but the compile time of a kernel grows faster than its size.
     """
     for node in fgraph.toposort():
         program = node_program(node) if can_fuse(node) else None
@@ -119,7 +120,10 @@ def _of_same_shape(var: Variable) -> Variable:
 
 
 def _share_kernels(fgraph: FunctionGraph) -> None:
-    """Pass constants as arguments where programs differ only in constants, although this makes launches slower."""
+    """Let programs that differ only in constants share a kernel that takes the constants as arguments.
+
+    This saves compile time, although launches become slower.
+    """
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
         program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
@@ -190,7 +194,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> tuple[int, s
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
-    """Tell whether an elementwise op's result is used only by `user`, which can be fused with the op."""
+    """Tell whether `var` is an elementwise op's result that only `user` uses, and `user` can be fused with the op."""
     if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
         return False
     same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable
@@ -232,7 +236,7 @@ class _GroupBuilder:
         inputs = [seen(*source) for source in self.inputs]
         new = OpenCLElemwise(FusedScalars.like(self.program())).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
-            return []  # dropping the constant would lose lengths known from its type
+            return []  # without the constant, lengths that its type declares would be unknown
         return list(zip(self.wanted, new, strict=True))
 
     def program(self) -> ScalarProgram:
@@ -292,5 +296,5 @@ def _constant_of(var: Variable) -> Number | None:
     return Number.of(value.flat[0], var.type.dtype)
 
 
-# Fusion runs after the lift and the device-only rewriters, and before the host's fusion.
+# Fusion runs after lifting and the device-only rewriters, and before the host's fusion.
 compile_db().register("opencl_fusion", OpenCLFusion(), 48.7, "opencl", "fusion")

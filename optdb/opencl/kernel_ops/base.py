@@ -29,7 +29,7 @@ else:
 
 
 def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
-    """Return the broadcastable axes of variables, each as a variable's index and an axis's index."""
+    """Return, for each broadcastable axis of the variables, the variable's index and the axis."""
     patterns = [getattr(var.type, "broadcastable", ()) for var in variables]
     return [(index, axis) for index, pattern in enumerate(patterns) for axis, flag in enumerate(pattern) if flag]
 
@@ -85,7 +85,7 @@ def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) 
 class Performed(BeforeOp):
     """A device op that runs in Python and never uses the host op's C code."""
 
-    #: Whether the op only launches kernels and copies with ``optdb.runtime.arrays``. If so, a plan can
+    #: Whether the op does nothing but launch kernels, and copy arrays with ``optdb.runtime.arrays``. If so, a plan can
     #: replay its commands as long as its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
     #: The parameters of the host op's C code.
@@ -198,7 +198,8 @@ class OpenCLKernelBase(Performed, Op):
             try:
                 self.run(node, inputs, outputs, kernels, context)
             except ValueError:
-                # If shapes do not match because an array does not conform to its type, the error names that array.
+                # If `run` failed because an array does not conform to its type, raise an error that names this array
+                # instead.
                 check_lengths(self, node.inputs, inputs, promised)
                 raise
 

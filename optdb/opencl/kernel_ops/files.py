@@ -48,7 +48,7 @@ class KernelFileError(ValueError):
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
-    """Return the kernels in a file, which share the whole file as their source."""
+    """Return the kernels in a file; the source of each kernel is the whole file."""
     declared: list[tuple[int, str]] = []
     code: list[str] = []
     section = None

@@ -12,8 +12,8 @@ from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
-#: Host ops that only enqueue commands that can be recorded. Device ops declare in their attribute `repeatable` whether
-#: their commands can be recorded.
+#: Host ops whose commands can all be recorded. Device ops declare in their attribute `repeatable` whether their
+#: commands can be recorded.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, ops.Rebroadcast, ops.SpecifyShape)
 #: Ops that return shapes, which are known on the host.
 SHAPES = (ops.Shape, ops.Shape_i)
@@ -98,5 +98,5 @@ def is_foreign(node: Apply) -> bool:
 
 
 def is_repeatable(op: PureOp) -> bool:
-    """Return whether all commands that an op enqueues may be recorded and replayed."""
+    """Return whether all commands that an op enqueues can be recorded and replayed."""
     return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))

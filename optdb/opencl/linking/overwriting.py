@@ -98,7 +98,7 @@ class _NodeOrder:
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, or none if the last node alone overwrites all the state."""
+        """Return the nodes that overwrite state, or an empty list if the last node alone overwrites all the state."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes

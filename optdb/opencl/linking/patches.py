@@ -1,8 +1,8 @@
 """Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
 The host ops in a device graph compute sizes and indices, which a plan computes only once. Compiling their C code would
-dominate the compile time, so they use ``perform``. Theano's searches for outputs and reusable host scalars take longer
-than creating the thunks, so they are replaced.
+dominate the compile time, so they use ``perform``. Theano's searches for outputs and for reusable host scalars are
+replaced, since they take longer than creating the thunks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function, and note whether it has device arrays, not counting those of inner functions."""
+        """Link a function, and note whether it has device arrays, not counting the arrays of inner functions."""
         outer = _linking.device
         _linking.device = _is_here(self)
         if _linking.device:
@@ -70,7 +70,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepare_devices(linker: VM_Linker) -> None:
-    """Start the trials and builds that merged launches need, so that calls do not wait for them."""
+    """Start the measurements and compilations that merged launches need, so that calls do not wait for them."""
     if _may_plan(linker) and config.optdb.merge_launches != "never":
         computed = itertools.chain.from_iterable(node.outputs for node in graph_of(linker).apply_nodes)
         for context in {var.type.context for var in computed if on_device(var)}:
@@ -130,7 +130,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
     """Replace nodes that must not overwrite state (see `keep_state`), and check next values."""
     exchanged = keep_state(graph_of(linker), state, holds)
     checked = {} if holds else check_next_values(graph_of(linker))
-    # The replacements add no aliases of protected values; the checks add views, which must be protected.
+    # The results of checks are views of protected values and must also be protected; replaced nodes add no such views.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -142,7 +142,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which host scalars may share a cell; none may in a function with device arrays."""
+        """Return which host scalars may share a cell; in a function with device arrays, no scalars share cells."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
@@ -185,8 +185,8 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
                 frees=post_thunk_clear is not None,
             )
-            # Theano protects values that small host nodes could overwrite, but in this function, they overwrite no
-            # values.
+            # Only exposed values need this. Theano also protects values that small host nodes could overwrite, but
+            # these nodes overwrite nothing in this function.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked, thunks)
         machine.turn = turn
@@ -230,7 +230,8 @@ _safety = PatchGroup(
     "nothing",
     [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
 )
-#: This patch is never uninstalled: functions compiled earlier or with the linker `opencl` still share device arrays.
+#: This patch is never uninstalled: functions that were compiled earlier, or with the linker `opencl`, share device
+#: arrays.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 

@@ -71,7 +71,8 @@ class PlannedVM(PlannedMachine, VM):
 class CommittingVM(VM):
     """Mixin for a Theano VM whose nodes overwrite no shared variable: it stores next values at the end of a call."""
 
-    #: Called once, in the next call, after everything else that may raise; if it raises, nothing is stored.
+    #: The next call runs this function once, after everything else that may raise; if it raises, no next value is
+    #: stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
@@ -226,7 +227,8 @@ def check_next_value(var: Variable, following: Variable, value: Any) -> None:
 def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
     """Reraise the current error with Theano's description of the node and its source line."""
     thunk = thunks[number]
-    # The error would show input values, but held commands must not be enqueued to read them.
+    # The error message shows the values of inputs. Reading values on the device would enqueue held commands, which must
+    # not happen.
     listener = listening()
     held = listener.held if isinstance(listener, Recorder) else listener
     shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk

@@ -43,7 +43,7 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return each node's sort key: whether it ends a wait, and the rank of the first dependent wait or copy."""
+    """Return each node's sort key: whether it ends a wait, and the rank of the first wait or copy that needs it."""
     first = [math.inf] * len(nodes)
     for i in reversed(range(len(nodes))):
         beyond = min((first[other] for other in after[i] if not _ends_wait(nodes[other])), default=math.inf)

@@ -65,7 +65,7 @@ class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
-    """For each channel, the sums over a part of a batch that the gradient of batch normalization needs."""
+    """The sums over a part of a batch, for each channel, from which batch normalization's gradient is computed."""
 
     computed_by = operations.BatchNormGradientSums
 

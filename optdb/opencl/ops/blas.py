@@ -125,7 +125,7 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host op, which Theano's rewriters would replace with BLAS ops in a loop's graph.
+    It does not derive from the host op: in a loop's graph, Theano's rewriters would replace it with BLAS ops.
     """
 
     __props__ = ()

@@ -27,7 +27,7 @@ class Counterpart(CounterpartBase):
 
 
 def cast_to_common(arrays: Sequence[Variable], common_dtype: int | str) -> list[Variable]:
-    """Cast arrays to the dtype of the array at an index, or to the dtype that all upcast to ('upcast')."""
+    """Cast arrays to the dtype of the array at an index, or to the dtype that all arrays upcast to ('upcast')."""
     dtypes = [x.type.dtype for x in arrays]
     dtype = dtypes[common_dtype] if isinstance(common_dtype, int) else upcast(*dtypes)
     return [cast(x, dtype) for x in arrays]

@@ -21,7 +21,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class CounterpartBase(BeforeOp):
-    """Base class of counterparts. Subclasses list it before the host op's class, which is their last base class."""
+    """Base class of counterparts. A subclass lists this class before the host op's class, its last base class."""
 
     #: The host op's class: the last base class, unless a counterpart sets `host` itself.
     host: ClassVar[type[PureOp]]
@@ -33,7 +33,8 @@ class CounterpartBase(BeforeOp):
     parameters: ClassVar[Sequence[str] | None] = None
     #: Attributes that `like` need not copy because only the host op reads them or the device op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()
-    #: Most counterparts use the arrays' actual lengths; the few that rely on broadcast patterns check them in `run`.
+    #: Most counterparts use the arrays' actual lengths; the few that rely on broadcast patterns check the lengths in
+    #: `run`.
     checks_lengths = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

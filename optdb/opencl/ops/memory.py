@@ -102,7 +102,7 @@ class OpenCLEye(Shell):
         self.context_name = context_name
 
     def make_node(self, n: Any, m: Any, k: Any = 0) -> Apply:
-        """Return a node for `n` rows, `m` columns, and ones `k` elements to the right of the main diagonal."""
+        """Return a node for `n` rows and `m` columns; the ones are `k` columns to the right of the main diagonal."""
         inputs = [_as_integer(value, name) for value, name in ((n, "n"), (m, "m"), (k, "k"))]
         matrix = OpenCLArrayType(self.dtype, (False, False), context_name=self.context_name)
         return Apply(self, inputs, [matrix()])

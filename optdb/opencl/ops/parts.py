@@ -155,11 +155,11 @@ class _Change(Counterpart, Shell):
 
 
 class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
-    """An array in which the elements at the indices given by integer arrays are set or incremented."""
+    """An array after the elements at the indices in integer arrays were set or incremented."""
 
 
 class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
-    """An array in which the elements selected by an index with boolean masks are set or incremented."""
+    """An array after the elements that boolean masks select were set or incremented."""
 
 
 class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
@@ -171,7 +171,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
 
 
 class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1):
-    """An array in which the rows at the indices given by a vector are set or incremented."""
+    """An array after the rows at the indices in a vector were set or incremented."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0

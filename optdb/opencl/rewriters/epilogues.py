@@ -93,7 +93,7 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Return whether computing a gradient together with its cross entropies would preserve the gradient's precision."""
+    """Return whether `node` is a gradient that its cross entropies can also compute, in the same precision."""
     if type(node.op) is not losses.OpenCLCrossentropySoftmax1HotWithBiasDx:
         return False
     gradient, softmax, classes = node.inputs

@@ -1,7 +1,7 @@
 """Hoists products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
 A step's products of sequences and weights are too small to fill a GPU. The forward loop stores products of states and
-weights that the gradient's loop would otherwise recompute. Products stay in a loop that may end early.
+weights that the gradient's loop would otherwise recompute. If a loop may end early, its products stay in the loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return the outputs of a loop without state-independent products and unused sequences; None if nothing changes."""
+    """Return the outputs of a loop without the hoisted products and unused sequences; None if nothing changes."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
@@ -79,7 +79,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield the node, the sequence's part and the outside matrix of each state-independent product in a loop."""
+    """Yield, for each product that can be hoisted, its node, part of a sequence, and the matrix outside the loop."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
@@ -168,5 +168,5 @@ def _same_in_order(var: Variable) -> Variable:
     return var
 
 
-# This pass runs after the lift, and before sums of products are stacked.
+# This pass runs after lifting, and before sums of products are stacked.
 compile_db().register("opencl_hoisting", HoistedProducts(), 48.5, "opencl")

@@ -1,6 +1,6 @@
 """Rewriters that let device ops overwrite inputs that no other op needs, and that make next values C-contiguous.
 
-They run after the lift. If the destroy handler rejects a change, the op is left unchanged.
+They run after lifting. If the destroy handler rejects a change, the op is left unchanged.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _OVERWRITING: dict[type, Callable[..., Op]] = {
 }
 
 
-#: Maps op classes to functions; each returns a variant of an op that overwrites nothing, for graphs that are lifted
-#: again.
+#: Maps op classes to functions that return a variant of an op that overwrites nothing. The variants are used when a
+#: graph is lifted again.
 PLAIN: Plain = {
     **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -136,7 +136,7 @@ class NextValuesInOrder(GraphRewriter):
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                # A node that starts copying a next value must get the contiguous array.
+                # If a node starts copying the next value to the host, this node must get the contiguous array.
                 node = out.owner
                 begins = node is not None and begins_copy(node)
                 client, slot = (node, out.index) if begins else ("output", index)

@@ -98,7 +98,7 @@ def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
 
 
 def _part_of(node: Apply) -> _Part | None:
-    """Return the part that a node writes if it is a slice along one axis with constant bounds, else None."""
+    """Return the part that a node writes if the part is a slice along one axis with constant bounds, else None."""
     array, value, *_ = node.inputs
     if value.type != array.type:
         return None
@@ -129,7 +129,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements for a chain's results and its elementwise op's results; empty if no op computes all parts."""
+    """Let the elementwise op that computes all parts write them; return pairs of old and new results, if any."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):

@@ -1,9 +1,9 @@
 """Replaces sums of matrix products, and products that share a matrix, with one product of joined matrices.
 
 If a network's steps are unrolled, the gradient of a weight is a sum with one product per step. For example, ``dot(a, b)
-+ dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. Products of parts of one array with a weight, one per step,
-also become one product. A GPU computes the joined product in a fraction of the time, whereas small products already
-keep a CPU busy.
++ dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. If each step multiplies a part of one array by the same
+weight, these products also become one product. A GPU computes the joined product in a fraction of the time, whereas
+small products already keep a CPU busy.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for products of one array's parts with one matrix; all are needed in the same branches."""
+    """Yield replacements for each set of products of one array's parts with one matrix, needed in the same branches."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
@@ -175,5 +175,5 @@ def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None
     return (left, right, added) if is_plain else None
 
 
-# Run this rewriter after the lift and before fusion.
+# Run this rewriter after lifting and before fusion.
 compile_db().register("opencl_stacking", StackedProducts(), 48.6, "opencl")

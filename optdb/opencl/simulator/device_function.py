@@ -163,7 +163,7 @@ class DeviceFunction:
             return Future(returned, span, events)
 
     def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
-        """Return how much memory a call takes on the device, without running it.
+        """Return how much memory a call takes on the device, without running the call.
 
         Parameters
         ----------
@@ -281,7 +281,7 @@ class DeviceFunction:
         return self._function.name or "function"
 
     def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Bind arguments as in a call, and return the result of `look`."""
+        """Bind arguments as in a call, but call `look` instead of running the nodes; return the result of `look`."""
         inspected: list[T] = []
 
         def compute(output_subset: Any = None) -> list[Any]:
@@ -301,7 +301,7 @@ class DeviceFunction:
             raise
 
     def _restore_defaults(self, error: BaseException) -> None:
-        """Drop arguments that replaced defaults; after an `Exception`, Theano's Function does this itself."""
+        """Restore the inputs' defaults after an interrupt; after an `Exception`, Theano's Function does this itself."""
         if isinstance(error, Exception):
             return
         for container, (_, refeed, value) in zip(self._taker.input_storage, self._taker.defaults, strict=True):
@@ -316,7 +316,7 @@ class DeviceFunction:
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Restore inputs with updates to the values that they have in Theano's function."""
+        """Reset each input that has an update to its value in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:

@@ -133,8 +133,8 @@ class PackedVariables:
     ) -> None:
         """Set the variables to the sums of two or more terms, which the device adds in order; the host does not wait.
 
-        A term that is None stands for `own`, whose variables have the same shapes. `calls` enqueues commands. Only the
-        elements in the `share` are set, if it is given.
+        Among the terms, None means `own`, whose variables have the same shapes. `calls` enqueues commands. If a `share`
+        is given, only its elements are set.
         """
         with self._state.turn():
             self._state.check_open()
@@ -189,7 +189,8 @@ class PackedVariables:
     def pack(self) -> None:
         """Copy arrays into the vectors if functions stored them elsewhere because their shape or order changed."""
         self.release()
-        # A replayed plan stores the array objects that it stored before.
+        # Nothing has to be copied if the cells contain the same array objects as before, for example after a plan was
+        # replayed.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
             return
         shapes = self.shapes
@@ -259,7 +260,7 @@ class _Adder:
         calls.enqueue(self._commands)
 
     def _prepared(self, operands: Sequence[tuple[PackedVector, slice]]) -> CommandList:
-        """Return the kernel launches, each with its own kernel object."""
+        """Return a list of kernel launches, each of which has its own kernel object."""
         first, *others, total = [vector.elements(part) for vector, part in operands]
         kept = _Kept()
         with listened(kept):

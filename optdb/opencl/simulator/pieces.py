@@ -1,7 +1,7 @@
 """Packed variables that are copied between devices in pieces.
 
 `PiecewiseDownload` downloads a piece as soon as its values are computed, and `PackedTerm` uploads another device's
-pieces; each of them uses its own queue.
+pieces. Each of these two classes uses its own queue.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
 from optdb.runtime.packing import PackedVector, mark, side_queue
 from optdb.runtime.scripts import Arrival, Calls
 
-#: The minimum size in bytes of a piece that is downloaded early. The larger minimum is for fewer than `PIECE_ARRAYS`
-#: arrays. Each piece delays the device, so small variables wait until more variables are computed.
+#: The minimum size in bytes of a piece that is downloaded early. The larger minimum applies to pieces of fewer than
+#: `PIECE_ARRAYS` arrays. Each piece delays the device, so small variables wait until more variables are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
-#: The maximum size in bytes of each copy that starts after all variables are computed. A piece is uploaded to another
-#: device while the next piece is downloaded.
+#: The maximum size in bytes of each copy that starts after all variables are computed. Several copies are faster than
+#: one, because a piece is uploaded to another device while the next piece is downloaded.
 LAST_PIECE_NBYTES = 1 << 23
 
 
@@ -232,13 +232,13 @@ class PackedTerm:
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step; its pieces are uploaded after all earlier commands, which may read the previous pieces."""
+        """Start a step; its pieces are uploaded after all earlier commands, which may still be reading older pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
 
     def receive(self, piece: Piece, calls: Calls, share: Share | None = None) -> None:
-        """Wait for a piece and start its upload, or that of the elements in a share.
+        """Wait for a piece, and start uploading it; if a share is given, upload only the elements in the share.
 
         The piece must not change until the device has finished `reading`.
         """
@@ -269,7 +269,7 @@ class PackedTerm:
         shapes = like.shapes if share is None else [(part.stop - part.start,)]
         vector = self.vectors.get(dtype)
         if vector is None or vector.shapes != shapes:
-            # The main queue of the device fills the new vector with zeros.
+            # Uploads must wait until the main queue of the device has filled the new vector with zeros.
             vector = self.vectors[dtype] = PackedVector(self._context, dtype, shapes, on_host=False)
             self._fence = [mark(self._context.queue)]
         return vector

@@ -285,7 +285,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             for shared in self._state.chosen(which):
                 shared.to_theano()
 
-    #: The method's name in the discussion that proposed simulators.
+    #: Another name for `sync_to_theano`, from the discussion in which simulators were proposed.
     sync_shared_to_parent = sync_to_theano
 
     def sync_from_theano(self, *which: Any) -> None:
@@ -326,7 +326,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {function_name or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
-    # Not called `render`, since a method with that name may be added.
+    # This method is not called `render`, because the user may add a method with that name.
     def __rich__(self) -> Group:
         """Return tables of methods and shared variables; the ``repr`` if the simulator is closed."""
         if self.closed:
@@ -378,7 +378,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: The function's name in the first proposal; sizes need not be fixed.
+#: Another name for `opencl_backend`, from the first proposal of simulators; sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

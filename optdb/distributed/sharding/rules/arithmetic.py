@@ -78,7 +78,7 @@ def _scalar_op(node: Apply) -> scalars.ScalarOp:
 
 
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
-    """Return whether an elementwise op is linear, so that it computes a summand from summands."""
+    """Return whether an elementwise op computes a summand of its result from summands, because the op is linear."""
     summands = [isinstance(value, Partial) for value in inputs]
     zeros = list(map(has_zeros, inputs))
     known = all(isinstance(value, Partial | Replicated) for value in inputs)

@@ -65,7 +65,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Ops that compute each row from the same row of their first inputs, and the number of these inputs.
+#: Maps ops to a number n; such an op computes each row of its results from the same row of its first n inputs.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,
@@ -111,7 +111,7 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize rows with statistics of the whole batch or the worker's part; average running averages over workers."""
+    """Normalize rows with statistics of the whole batch or of a worker's part; workers get equal running averages."""
     x = inputs[0]
     if not isinstance(x, Sharded):
         return spreader.replicated(node, inputs)

@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return `shape_var` with a run-time check that `own` equals `expected`, so that rows keep their order."""
+    """Return `shape_var` with a run-time check that `own` equals `expected`; if they differed, rows would be mixed."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -226,7 +226,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; each worker needs the whole values of all other inputs."""
+    """Keep the layout of an array, which is the first input; each worker needs the whole values of all other inputs."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return spreader.replicated(node, inputs)

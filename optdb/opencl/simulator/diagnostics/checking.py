@@ -58,7 +58,7 @@ class Difference:
 def compare(
     device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
 ) -> Difference | None:
-    """Compare two host values, which may be arrays or other objects; return None if they agree.
+    """Compare the device's result, copied to the host, with the host's result; return None if they agree.
 
     `equal` compares values that are not arrays. `again` returns the host's results for perturbed inputs.
     """
@@ -154,7 +154,8 @@ class StepCheck:
 
     number: int
     op: str
-    #: The step's earlier device ops, which have no counterpart on the host. One of them may be wrong.
+    #: The step's earlier device ops, which have no counterpart on the host. A difference may be caused by one of these
+    #: ops.
     within: list[str]
     #: The host ops that computed the value, last op first.
     host_ops: list[str]
@@ -196,7 +197,7 @@ class CheckReport(ReportTables):
         return [step for step in self.steps if step.difference is not None]
 
     def raise_if_different(self) -> None:
-        """Do nothing if no step differs.
+        """Raise an error if a step differs.
 
         Raises
         ------
@@ -382,7 +383,7 @@ class Checker:
         )
 
     def _host_value(self, steps: NodeEvaluator, origin: Variable, random: np.random.RandomState | None = None) -> Any:
-        """Return the host's result for the device's values, slightly perturbed if `random` is given."""
+        """Return the host's result for the device's values; if `random` is given, perturb these values slightly."""
         values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:
             values = {var: nudged(value, random) for var, value in values.items()}
@@ -434,7 +435,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Return whether the device computes a variable whose value is defined; the result of `empty` is undefined."""
+    """Return whether the device computes a variable, and its value is defined, unlike the result of `empty`."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

@@ -268,7 +268,7 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline on Python's clock, aligned so that commands are queued before calls return."""
+        """Return the device's timeline on Python's clock: each command is queued before the enqueueing call returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 

@@ -128,7 +128,7 @@ class NodeThunk:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Count the transfers in a call by running it node by node, without changing values."""
+    """Run a call node by node, without changing values, and count the transfers."""
     with count_transfers() as traffic:
         outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

@@ -74,7 +74,7 @@ class RepeatedMethod:
         return None if commands is None or commands.needs_python else commands
 
     def needs_python(self, *args: Any) -> bool:
-        """Return whether a call would do more than enqueue the previous call's commands, and thus may raise."""
+        """Return whether a call would do more than enqueue the previous call's commands; such a call might raise."""
         return self._repeated(args) is None
 
     def _repeated(self, args: Sequence[Any]) -> CommandList | None:
@@ -109,9 +109,9 @@ class TrustedMethod:
     def stage(self, args: Sequence[Any]) -> list[Any]:
         """Upload large arguments while the device computes; return replacements for `args` for one call.
 
-        Any thread may call this method. It may run a second time before a call uses the first arguments; before it runs
-        a third time, the device must have finished with the first arguments. `args` may change after this method
-        returns.
+        Any thread may call this method. The arguments of two calls may be staged in advance; before a third call's
+        arguments are staged, the device must have finished with the first call's arguments. `args` may change after
+        this method returns.
         """
         bindings = self._function._executable.inputs
         return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
@@ -129,8 +129,8 @@ class TrustedMethod:
         """Call the method and return its results, which are valid when the device has finished.
 
         `before` is called with the method's first commands (possibly none) before the method has any visible effect.
-        `before` returns whether it has enqueued these commands; if it raises, the method does nothing. With `at_once`,
-        `before` gets no commands and may call other methods of the simulator.
+        `before` returns whether it has enqueued these commands; if it raises, the method does nothing. If `at_once` is
+        set, `before` gets an empty list and may call other methods of the simulator.
         """
         function = self._function
         executable = function._executable
@@ -175,11 +175,12 @@ _MOST_PENDING = 2
 
 
 class Results:
-    """The results of one call, which may not be on the host yet. Any thread may wait for them any number of times."""
+    """The possibly pending results of one call. Any thread may wait for them any number of times."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output, its value if it is on the host; otherwise, its shape and the mirror that receives it.
+        #: For each output: the value if it is on the host; otherwise, the output's shape and the mirror that receives
+        #: the value.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()

@@ -31,7 +31,7 @@ from optdb.runtime.timing import RunAhead
 
 
 class Executable:
-    """Runs a graph on a device with the values in Theano's storage cells; it is called like a Theano VM.
+    """Runs a graph on a device with the values in Theano's storage cells, and has the interface of a Theano VM.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Executable:
         self.shared_storages: list[list[Any]] = [
             storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
         ]
-        #: The storage cells of shared variables that stay in Theano's storage.
+        #: The storage cells of shared variables that the VM reads directly from Theano's storage.
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
@@ -122,7 +122,8 @@ class Executable:
         updated = {source.inputs[number] for number in updates.values()}
         # Host values that outlive a call are replaced at its end, so that a call that raises changes none of them.
         exchanged = {var for var in (lasting | updated) - placed if not on_device(var)}
-        # Uploaded arguments belong to the executable, host arguments to the caller.
+        # An uploaded argument belongs to the executable, which may overwrite it; an argument on the host belongs to the
+        # caller.
         may_overwrite = ((mutable | (updated & placed)) - exchanged) | of_user
         only_here = {var for var in lasting - of_user if bound[var] is None or self._state.is_only_copy}
         last, narrowed = may_overwrite - only_here, False
@@ -133,7 +134,8 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # A network's running averages would be overwritten before later nodes read them; its weights would not.
+                # Do not overwrite values that later nodes still need, such as a network's running averages. Other
+                # values, such as its weights, may still be overwritten.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
@@ -238,7 +240,7 @@ class Executable:
         return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
-        """Return the executed graph, and the lift's report on the nodes of the host's graph."""
+        """Return the executed graph, and the report on how the nodes of the host's graph were lifted."""
         return self.graph.fgraph, [self.graph.lifted]
 
 
@@ -282,7 +284,8 @@ def _link(
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # Next values and host results may be arguments of the next call; device results are downloaded before that call.
+    # Keep the memory of next values and of results on the host, which may be arguments of the next call. Results on the
+    # device are downloaded before that call.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

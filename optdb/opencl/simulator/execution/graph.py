@@ -41,7 +41,7 @@ class DeviceGraph:
 
     fgraph: FunctionGraph
     lifted: LiftReport
-    #: Maps variables in the graph to variables with the same value in the function's own graph, if known.
+    #: Maps a variable of this graph to the variable with the same value in the host graph, if such a variable is known.
     origins: dict[Variable, Variable]
 
 
@@ -52,7 +52,7 @@ class Origins:
         self.of = of
 
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
-        """Record a lift's replacements, given as pairs of old and new variables."""
+        """Record the replacements of a lifted graph, given as pairs of old and new variables."""
         for old, new in pairs:
             if old in self.of:
                 self.of.setdefault(new, self.of[old])
@@ -128,7 +128,7 @@ def _with_transfers(
     }
     for var, new in inputs.items():
         if _refusal(var, context_name) is not None:
-            new.tag.target = context_name  # the lift's report gives the reason
+            new.tag.target = context_name  # the report on the lifted graph gives the reason
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
     copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
@@ -166,7 +166,7 @@ def _phases() -> list[Optimizer]:
 
 
 def _without_transfer(var: Variable) -> Variable:
-    """Return the device variable of a downloaded output."""
+    """Return the device variable from which `var` was downloaded; return any other variable unchanged."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
@@ -192,8 +192,8 @@ def _copy_aliased_outputs(
 def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
     """Copy next values that share memory with each other or with an argument that a node overwrites.
 
-    The optimizer may have merged two copies. An overwritten argument belongs to the caller or is reused by the next
-    call.
+    The optimizer may have merged two copies into one. An overwritten argument belongs to the caller or is reused by the
+    next call.
     """
     taken: set[Variable] = set()
     for index, number in updates.items():
@@ -205,9 +205,9 @@ def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], argume
         taken.add(view_root(var))
 
 
-#: Scalar ops that the device runs.
+#: Ops that the device runs on scalars.
 _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
-#: Ops on integer arrays that the device runs.
+#: Ops that the device also runs on integer arrays.
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
@@ -229,7 +229,7 @@ def belongs_on_device(fgraph: FunctionGraph, var: Variable, context: Context) ->
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes all that depends on a variable; users of float arrays are not checked."""
+    """Return whether all ops that depend on a variable can run on the device; users of float arrays are not checked."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

@@ -189,7 +189,7 @@ class ZeroCopyScope:
             check_launches(self._context.queue)
 
     def take(self, cell: list[Any], value: Any) -> Any:
-        """Lend the argument in a cell for reading; return its buffer, or None if it must be copied."""
+        """Lend the argument in a cell for reading; return the lent buffer, or None if the argument must be copied."""
         machine = self._open
         if machine is None or not isinstance(value, np.ndarray):
             return None
@@ -272,7 +272,7 @@ class AddressRanges:
     """The address ranges of arrays, compared as in ``numpy.may_share_memory``."""
 
     def __init__(self) -> None:
-        # In ascending order; no two ranges overlap.
+        # The ranges are in ascending order and do not overlap.
         self._starts: list[int] = []
         self._ends: list[int] = []
 

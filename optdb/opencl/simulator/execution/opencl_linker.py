@@ -95,7 +95,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
     """Return the inputs that the user allows to be overwritten.
 
-    If a graph has no `Supervisor`, as after `Function.copy`, there are none.
+    A graph without a `Supervisor`, such as the graph of a `Function.copy`, has no such inputs.
     """
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
