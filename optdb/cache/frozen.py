@@ -1,8 +1,8 @@
 """Converts values to keys that are equal if the values are equal in type and in content.
 
-In Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from itself, a dtype equals its name, and a list has no
-hash. Keys do not have these properties. Functions have equal keys if they have the same code, globals and defaults, and
-have no closures or attributes. Values whose class does not define equality are compared by identity.
+The values themselves cannot be keys, because in Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from
+itself, a dtype equals its name, and a list has no hash. Functions have equal keys if they have the same code, globals
+and defaults, and have no closures or attributes. Values whose class does not define equality are compared by identity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray)
 
 
 class Unhashable(TypeError):
-    """Raised for a mutable value, because a key requires an immutable one."""
+    """Raised for a mutable value, because keys must be immutable."""
 
 
 class Same:

@@ -29,7 +29,7 @@ class SharedOpChanged(RuntimeWarning):
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`; if that changes a defining attribute of a shared op, drop the op and warn.
+    """Set an attribute of `op`; if this changes the key of a shared op, remove the op from the store, and warn.
 
     If `copy` has returned the op instead of a copy, raise the warning as an error.
     """
@@ -57,7 +57,7 @@ def _check(op: Any, name: str, value: Any) -> None:
 
 
 def _says_nothing(name: str, before: Any, value: Any) -> bool:
-    """Return whether the change only adds an empty map, which happens when a Scan is printed."""
+    """Return whether the change only adds an empty destroy or view map, which happens when a Scan is printed."""
     return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 

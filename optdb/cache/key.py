@@ -24,7 +24,7 @@ from optdb.host.api.graph import Constant, PureOp, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph; it is computed when it is first compared with a key that has the same hint."""
+    """The key of an inner graph; it is computed only for a comparison with a key whose graph has the same `hint`."""
 
     __slots__ = ("_frozen", "_graph", "_key")
 
@@ -55,7 +55,7 @@ def _constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
 def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: Callable[[Any], Any]) -> Any:
     """Return a hashable key for a graph: its input types, an entry for each node, and the sources of its outputs.
 
-    Constants are compared by value, and other variables without an owner by identity.
+    Constants are compared by value; variables that are neither inputs nor computed are compared by identity.
     """
     sources: dict[Variable, Any] = {var: ("input", index) for index, var in enumerate(inputs)}
 

@@ -1,7 +1,8 @@
 """Makes copying and unpickling of a shared op return the shared op.
 
-Theano can load the pickles without optdb. A pickle contains the op as Theano pickles it, and a call to ``copy.copy``
-that returns the shared op if the cache is installed. Other unpickled ops are replaced when they become part of a node.
+A pickle contains a call of ``copy.copy`` with the op as Theano pickles it. If the cache is installed, this call returns
+the shared op; without optdb, Theano can also load the pickle. Ops from other pickles are replaced with shared ops when
+they become part of a node.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
-    """Return the shared op that is equal to `op`; if `op` cannot be shared, a copy (deep if `memo` is given)."""
+    """Return the shared op that is equal to `op`; if `op` cannot be shared, return a copy (deep if `memo` is given)."""
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
@@ -56,8 +57,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # If the op is not shared or defines its own ``__reduce__``, its pickle contains no op to share, and a call to
-    # `copy` would recurse forever.
+    # The pickle of an op that is not shared contains no call of `copy`: the argument of the call, which is not shared
+    # either, would be pickled in the same way, without end. Classes that define ``__reduce__`` need no such call.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

@@ -32,14 +32,14 @@ _installed = threading.Event()
 
 
 def install() -> Switch:
-    """Make the constructors of all op classes return an existing equal op.
+    """Make the constructors of all op classes return an equal op if one exists.
 
     Ops that are attributes of modules, like ``theano.tensor.add``, become the shared ops.
 
     Returns
     -------
     Switch
-        A switch that can be used as a context manager, which restores the previous state.
+        A switch; if it is used as a context manager, it restores the previous state at exit.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def is_installed() -> bool:
 
 
 def stats() -> Stats:
-    """Return counters of shared ops, and of the ops that were not shared, with reasons.
+    """Return counters: how many ops were shared, and how many were not shared for which reason.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """SingletonOp, for ops that are always shared, and the metaclasses of shared ops.
 
 While the cache is installed, `SharingMeta` replaces the host's metaclass in all op classes and in the bases of derived
-metaclasses. Patching ``MetaObject.__call__`` would also slow down the creation of variables and nodes.
+metaclasses. Patching ``MetaObject.__call__`` instead would also slow down the creation of variables and nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _restore(cls: type, state: Any) -> Any:
 
 
 class SingletonOp(Op, metaclass=SingletonMeta):
-    """Base class for ops that share one object for each set of ``__props__`` values.
+    """Base class for ops that exist only once for each combination of ``__props__`` values.
 
     Subclasses declare ``__props__`` and set them in ``__init__``, like any Theano op. Two ops are the same object only
     if all other attributes that the constructor sets are also equal.
@@ -91,7 +91,7 @@ def restore_all_classes() -> None:
 def _exchange(old: type, new: type) -> None:
     for cls in list(op_classes()):
         if type(cls) is old:
-            cls.__class__ = new  # type: ignore[method-assign]  # mypy takes __class__ for a method
+            cls.__class__ = new  # type: ignore[method-assign]  # mypy mistakes __class__ for a method
     for metaclass in type.__subclasses__(old):
         if metaclass not in (new, SingletonMeta):
             _rebase(metaclass, old, new)
@@ -103,7 +103,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
     """Make `SharingMeta` the base of a metaclass that is defined while the cache is installed."""
-    super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only for subclasses of MetaObject
+    super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # it derives from MetaObject
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)
 

@@ -19,7 +19,7 @@ def _name(cls: type) -> str:
 class Counts:
     """The counters of a store.
 
-    Concurrent threads may lose counts, but ops are always shared.
+    If threads share ops concurrently, the counters may miss some of them; the ops are shared nevertheless.
     """
 
     def __init__(self) -> None:

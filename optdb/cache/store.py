@@ -1,7 +1,7 @@
 """The store of shared ops, in which each op represents all equal ops while it is in use.
 
 The store holds weak references, and lookups take no lock. An op may be garbage-collected while the current thread holds
-the lock, so dead entries are removed only when the next op is added.
+the lock. Its entry is then only marked as dead, and removed from all tables when the next op is added.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Store:
         #: this op.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # These are attributes, not module globals, because ops are also collected while the interpreter tears down
-        # modules.
+        # These are attributes, because ops are also collected at interpreter shutdown, when module globals are already
+        # gone.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -99,7 +99,7 @@ class Store:
             return None
 
     def share(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`, or `op` itself, which is then shared if possible."""
+        """Return the shared op that is equal to `op`; if none exists, share `op` if possible, and return `op`."""
         if id(op) in self._by_id:
             return op
         try:
