@@ -71,9 +71,10 @@ class TopoOptDB(DB):
             Names that several members may share.
         position : float or 'last'
             Rewriters are tried in the order of their positions.
-        final_opt, cleanup : bool
-            Whether a graph rewriter runs at the end of each round, or after
-            each replacement.
+        final_opt : bool
+            Whether a graph rewriter runs at the end of each round.
+        cleanup : bool
+            Whether a graph rewriter runs after each replacement.
         use_db_name_as_tag : bool
             Whether the name of this database also selects the object.
 
@@ -121,7 +122,7 @@ class TopoOptDB(DB):
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)
         if tags and isinstance(tags[0], Query):
-            # A query may lack ``position_cutoff``, as in Theano's databases.
+            # As in Theano's databases, a query may lack ``position_cutoff``.
             cutoff = getattr(tags[0], "position_cutoff", None) or cutoff
         members = sorted(
             (obj for obj in selected if self._positions[obj.name] < cutoff),

@@ -35,9 +35,11 @@ class IncrementalDestroyHandler(DestroyHandler):
     Attributes
     ----------
     root_destroyer : dict
-        Maps each root variable, which is the end of a chain of views, to the node that overwrites it.
-    view_i, view_o : dict
-        Map each view to the variable that it views, and each variable to its views.
+        Maps each overwritten root variable to the node that overwrites it. A root is the end of a chain of views.
+    view_i : dict
+        Maps each view to the variable that it views.
+    view_o : dict
+        Maps each variable that has views to these views.
 
     Notes
     -----
@@ -64,7 +66,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         super().on_attach(fgraph)
 
     def unpickle(self, fgraph: FunctionGraph) -> None:
-        """Add the handler's methods to the graph (the name is Theano's)."""
+        """Add the handler's methods to the graph (Theano calls this method after unpickling, and when it attaches)."""
         fgraph.destroyers = self._destroyers_of
         fgraph.has_destroyers = self.has_destroyers
 
@@ -139,7 +141,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return True
 
     def orderings(self, fgraph: FunctionGraph, ordered: bool = True) -> dict[Apply, Any]:
-        """Map each destroyer to the nodes that must run before it and that it does not depend on."""
+        """Map each destroyer to the nodes that must run before it although it does not depend on them."""
         self._check_claims()
         if not ordered:
             return {node: set(before) for node, before in self._before.items() if before}
@@ -148,7 +150,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- questions
 
     def toposort(self) -> list[Apply] | None:
-        """Return the nodes in an order that respects the destroyers; None if there is none."""
+        """Return the nodes in an order that respects the destroyers; None if no such order exists."""
         try:
             self.validate(self.fgraph)
         except InconsistencyError:  # in the middle of a replacement

@@ -46,7 +46,7 @@ RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], No
 
 
 class Folding(Protocol):
-    """The interface for constant folding: `optdb.host.api.folding`, if the host has it."""
+    """The interface for constant folding; the module `optdb.host.api.folding` implements it, if the host has one."""
 
     def fold_node(self, node: Apply) -> Sequence[Variable] | None:
         """Return constants for the outputs of a node with constant inputs; None if it must not be folded."""
@@ -92,9 +92,9 @@ class Engine:
     Notes
     -----
     ``_clock`` counts changes. ``_seen_at`` holds the clock at which a node's rules were last tried, and ``_rewired_at``
-    the clock at which one of its inputs last changed. ``_to_retry`` holds the rules that declined a node but may accept
-    it later even if its ancestors have not changed. ``_unchanged`` holds the nodes whose ancestors have not changed
-    since their rules were last tried.
+    the clock at which one of its inputs last changed. ``_to_retry`` holds, for each node, the rules that may apply at
+    the next visit even if the node's ancestors have not changed. ``_unchanged`` holds the nodes whose ancestors have
+    not changed since rules were last tried on the nodes.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Engine:
             seen = seen_at.get(node, -2)
             if seen == clock:
                 continue
-            # Whether a node with constant inputs is folded may depend on its users.
+            # If all inputs are constants, the decision to fold the node may depend on the node's users.
             if last > seen or may_fold:
                 found.append(node)
                 continue
@@ -329,7 +329,7 @@ class Engine:
                 self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
                 to_retry.append(rule)
                 continue
-            # Nearly all attempts end here; `_apply` handles the others.
+            # Nearly all attempts end here; `_apply` handles all other results.
             if replacements is None or replacements is False:
                 rule.seconds += perf_counter() - began
                 if replacements not in rule.lasting_refusals:
@@ -428,7 +428,7 @@ class Engine:
 
 
 def _has_constant_inputs(node: Apply) -> bool:
-    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator, and each visit runs it
+    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() with a generator, in each visit
         if var.owner is not None or not isinstance(var, Constant):
             return False
     return True

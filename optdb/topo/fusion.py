@@ -1,9 +1,9 @@
 """Elementwise loop fusion that finds whole groups of ops in one pass and builds each fused op once.
 
-The pass visits nodes from outputs to inputs. A node joins the group of its users if they are all in one group with the
+The pass visits nodes from outputs to inputs. A node joins the group of its users if all users are in one group with the
 node's broadcast pattern, and if the fused op would not have too many arguments. Only the output of a group's last node
 is used outside the group, so fusion creates no cycle. Cheap arithmetic is recomputed in several groups, or for each
-element of a group with a larger broadcast pattern, if that saves a node and does not read more arrays.
+element of a group with a larger broadcast pattern, if that saves a node and does not access more arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 #: The maximum number of groups that recompute a cheap node, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The limit for a group that computes a single element, where recomputing any op is cheaper than a separate node.
+#: The limit for 0-d nodes, for which recomputing even an expensive op is cheaper than calling a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -30,7 +30,7 @@ def takes_all(node: Apply) -> bool:
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Return whether a node is elementwise on integer scalars, such as lengths, and overwrites no input."""
+    """Return whether a node applies an elementwise op to integer scalars, such as lengths, and overwrites no input."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
@@ -97,8 +97,8 @@ class Group:
     inputs : set of Variable
         The inputs from outside the group.
     recomputed : int
-        The number of members that other groups also compute, plus the number of one-element members that are computed
-        for each element.
+        The number of recomputed members: members that other groups also compute, and one-element members that are
+        computed for each element of the group.
     """
 
     def __init__(self, root: Apply) -> None:

@@ -1,7 +1,7 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
-Theano's GemmOptimizer restarts after each inserted Gemm, which takes quadratic time for the gradient of a recurrent
-net's weights. This pass forms the same pairs as Theano: the first two terms of the same type, at least one of which is
+Theano's GemmOptimizer restarts after each inserted Gemm. For the gradient of a recurrent net's weights, this takes
+quadratic time. This pass forms the same pairs as Theano: the first two terms of the same type, at least one of which is
 a product, then the next two. Each Gemm becomes a new term. A product that is also used outside the sum ends the search.
 """
 
@@ -41,7 +41,7 @@ class WholeSumGemm(host.GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products in reverse order; count the outcomes, and return the seconds spent finding Gemms."""
+    """Replace sums of products, last node first; count the outcomes, and return the seconds spent on finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -73,7 +73,7 @@ def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[
 
 
 def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return `node` and the ancestors that only its linear combination uses."""
+    """Return the nodes that compute a linear combination: `node`, and nodes for partial results without other users."""
     steps = [node]
     for step in steps:  # the list grows during iteration
         for var in host.combined(step):
@@ -111,7 +111,7 @@ class _Pairing:
         return bool(self._products)
 
     def sum_like(self, out: Variable) -> Variable | None:
-        """Return the sum with its Gemms; None if there is no pair, or if a factor's dtype changed the type of `out`."""
+        """Return the sum with its Gemms; None if no terms were paired, or if the sum has another type than `out`."""
         if not self.swallowed:
             return None
         left = [

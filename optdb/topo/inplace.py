@@ -33,8 +33,8 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # For large graphs, Theano validates later; a query before the validation raises an error if two outputs
-            # overwrite the same array.
+            # In a large graph, Theano validates several replacements at once. If two outputs overwrite the same array,
+            # a query of the handler before this validation raises an error, so validate each replacement.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)

@@ -17,7 +17,7 @@ from optdb.topo.rules import Rule
 #: The number of repetitions after which a loop is stopped; a rewriter may need a second visit to a node whose
 #: neighbours changed.
 PATIENCE = 3
-#: The first generation that is numbered: only loops regularly get this far.
+#: The first generation that is numbered: usually, only loops have this many generations.
 FIRST_NUMBERED = 4
 _DEPTH = 64
 
@@ -115,7 +115,7 @@ class Lineage:
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key for a small constant, since rewriters create equal constants repeatedly."""
+    """Return a key for a constant of one element, because rewriters often create equal constants; otherwise, None."""
     data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

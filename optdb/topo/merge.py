@@ -1,7 +1,7 @@
 """Common-subexpression elimination with an incrementally updated index.
 
-Theano's MergeFeature compares a new node with all users of one of its inputs. This index is a dictionary from ops and
-inputs to nodes. Theano's MergeOptimizer still merges the nodes.
+Theano's MergeFeature compares a new node with all users of one of its inputs. This index instead looks up the node's op
+and inputs in a dictionary. Theano's MergeOptimizer then merges the equal nodes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class MergeIndex(MergeFeature):
             del self._nodes[key]
 
     def _key(self, node: Apply) -> Hashable:
-        """Return a node's key, which is equal for nodes with equal results."""
+        """Return a node's key; nodes with equal ops and the same inputs have equal keys."""
         op = node.op
         entry = self._op_of_id.get(id(op)) or self._enter(op)
         return (entry[1], *map(id, node.inputs))
@@ -123,7 +123,7 @@ def _small_signature(constant: Constant) -> Hashable | None:
     data = constant.data
     if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
         return None
-    # Adding zero makes a negative zero positive: Theano treats the two as equal.
+    # Adding zero turns -0.0 into 0.0, because Theano treats both zeros as equal.
     return (constant.type, data.shape, (data + 0).tobytes())
 
 

@@ -1,6 +1,6 @@
 """One-pass optimizers that skip the nodes that their rewriters do not track.
 
-This relies on tracks only for Theano's own rewriters: other rewriters may apply to ops that they do not track.
+Only the tracks of Theano's own rewriters are trusted: other rewriters may also change nodes that they do not track.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OnePass(TopoOptimizer):
 
     @classmethod
     def of(cls, stock: TopoOptimizer) -> TopoOptimizer:
-        """Return `stock` as a OnePass if its tracks can be trusted, else `stock` itself."""
+        """Return a FoldingPass or a OnePass that replaces `stock`, or `stock` itself if its tracks are not trusted."""
         if is_folding_pass(stock):
             return FoldingPass(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
         tracks = trusted_tracks(stock.local_opt)
@@ -86,7 +86,7 @@ class OnePass(TopoOptimizer):
         return changed
 
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the tracked nodes in any order; return none if the rewriter's guard rejects all of them."""
+        """Return the tracked nodes in any order; if the rewriter's guard rejects all of them, return an empty list."""
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():
             if cls in self._ops or issubclass(cls, self._classes):
@@ -117,7 +117,7 @@ class FoldingPass(TopoOptimizer):
 
 
 def _is_constant(node: Apply) -> bool:
-    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
+    for var in node.inputs:  # noqa: SIM110  a loop takes half as long as all() with a generator
         if not isinstance(var, Constant):
             return False
     return True

@@ -25,8 +25,8 @@ _by_label = attrgetter("label")
 class OrderPosition(Generic[Node]):
     """One position in the order.
 
-    If the position's node was removed, `node` is None, and the links remain for cursors. The ends of the list are
-    linked to themselves.
+    If the position's node was removed, `node` is None, and the links remain, so that a cursor at this position can
+    move on. Each end of the list is linked to itself.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -40,7 +40,8 @@ class OrderPosition(Generic[Node]):
 class _Front(Generic[Node]):
     """A search from one end of a window of labels; it first visits the nodes nearest to the opposite end.
 
-    The window has two bounds because the graph may still contain a refused edge.
+    Both bounds of the window are checked: an edge that the order has refused may still be in the graph, and may lead
+    back beyond the start of the search.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class _Front(Generic[Node]):
         self._nearest = nearest
 
     def meets(self, other: _Front[Node]) -> bool:
-        """Follow the edges of one node; return whether an edge leads to a node that the other front has found."""
+        """Follow the edges of one node; return whether an edge leads to a node that the other search has found."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
@@ -73,7 +74,7 @@ class _Front(Generic[Node]):
 
 
 class TopologicalOrder(Generic[Node]):
-    """Nodes in an order in which each comes after its dependencies.
+    """Nodes in an order in which each node comes after its dependencies.
 
     Parameters
     ----------
@@ -195,7 +196,7 @@ class TopologicalOrder(Generic[Node]):
         return position
 
     def _spread(self, start: OrderPosition[Node]) -> None:
-        """Make room for a label after `start` by relabelling the shortest sparse range.
+        """Free a label after `start` by relabelling the shortest range from `start` on that is sparse enough.
 
         The range has j positions and spans more than 4 j² labels, so that an insertion has logarithmic amortized cost.
         """

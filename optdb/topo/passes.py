@@ -1,4 +1,4 @@
-"""Runs an equilibrium's graph rewriters before and after the engine, and collects the host's statistics."""
+"""Runs an equilibrium's graph rewriters before and after the engine, and collects statistics in the host's format."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PhaseProfile:
         )
 
     def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
-        """Return the host's twelve statistics, followed by the engine's own."""
+        """Return the twelve statistics of the host's profiles, followed by the engine's `result`."""
         if len(self.round_seconds) < len(self.round_counts):  # stopped in the middle of a round
             self.end_round(rules)
         for rule in rules:

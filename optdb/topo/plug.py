@@ -39,7 +39,7 @@ def with_engine_rewriters(query: databases.Query) -> databases.Query:
 
 
 def as_flags_say(query: databases.Query) -> databases.Query:
-    """Exclude shape inference and the rewriters that use it if ``config.optdb.shapes`` is off."""
+    """If ``config.optdb.shapes`` is off, exclude shape inference and the rewriters that use it."""
     return query if config.optdb.shapes else query.excluding(*databases.SHAPES_AND_THEIR_USERS)
 
 
@@ -89,7 +89,7 @@ def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> S
     Returns
     -------
     Switch
-        A switch that can be used as a context manager, which restores the previous state.
+        A switch; if it is used as a context manager, it restores the previous state at exit.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def disable() -> None:
 
 @contextmanager
 def _enabled_in_this_thread() -> Iterator[None]:
-    """Compile one function as if `enable` had been called; other threads keep Theano's own optimizers."""
+    """In the block, compile as if `enable` had been called; other threads keep Theano's own optimizers."""
     with _lock:
         _state.compiling += 1
         _install()
@@ -181,8 +181,8 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that are excluded for devices: a device has its own versions of them after the lift, and Theano's check of
-#: convolutions rejects float16.
+#: Phases that are excluded for devices: devices have their own versions, which run after nodes have been lifted, and
+#: the last of these phases, Theano's check of convolutions, rejects float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

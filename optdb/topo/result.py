@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
-#: The name that messages use for several phases, or for a phase whose database is in no other database.
+#: The name in messages for several phases, or for a phase whose database has no name, because it is in no database.
 UNNAMED = "(unnamed)"
 
 
@@ -60,7 +60,7 @@ class TopoResult:
     nodes_before, nodes_after, nodes_most : int
         The number of apply nodes at the start, at the end, and the maximum in between.
     visits : int
-        Visited nodes, from the worklist or as replacements.
+        Visits to nodes: to nodes from the worklist, and to new nodes right after a replacement.
     walks : int
         Passes of the worklist over the order.
     rounds : int

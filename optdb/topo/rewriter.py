@@ -99,7 +99,8 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query returns a new index, which lists the rewriters for each op in the order of registration.
+        # Each query builds a new index, so this one needs no copy. For each op, it lists the rewriters in the order of
+        # their registration.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter
@@ -241,7 +242,7 @@ class _RewritePass(EquilibriumPass):
         if callback is None:
             raise error
         if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
-            # In-place rewriters cause InconsistencyErrors by design; a cycle is a bug.
+            # This callback ignores InconsistencyErrors, which in-place rewriters cause by design; but a cycle is a bug.
             report_failure(error, self.rewriter, pairs, rewriter, node)
             return
         callback(error, self.rewriter, pairs, rewriter, node)

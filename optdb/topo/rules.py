@@ -17,11 +17,12 @@ class Rule:
     Attributes
     ----------
     guard : callable, or None
-        A cheap test of whether `transform` may apply to a node; False never becomes True later.
+        A cheap test of whether `transform` may apply to a node; once it is False for a node, it remains False.
     transform : callable
         A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        The values among ``(None, False)`` that `transform` keeps returning until an ancestor of the node changes.
+        The values, among None and False, with this property: after `transform` has returned the value for a node, it
+        declines the node until an ancestor of the node changes.
     attempts, applications, nodes_made : int
         How often the rule was tried, how often it changed the graph, and how many nodes it added.
     seconds : float
@@ -53,8 +54,8 @@ class RuleTable:
     """Rules indexed by the ops that they track; each op is hashed and compared only once.
 
     For each node, the order is Theano's: rewriters without tracks, then rewriters that track the op's class (not a base
-    class), then rewriters that track the op itself. Rewriters that replace a node by zero come before rewriters that
-    move the node. Rewriters that are known to decline a tracked op are left out.
+    class), then rewriters that track the op itself. There is one exception: rewriters that replace a node by zero come
+    before rewriters that move the node. Rewriters that are known to decline a tracked op are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -91,7 +92,7 @@ class RuleTable:
         return list(self._rule_of.values())
 
     def may_track(self, op: PureOp) -> bool:
-        """Return whether a rule may track `op`, without creating the rule."""
+        """Return, without creating any rule, whether a rule may track `op`."""
         return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
@@ -106,7 +107,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops if it has one."""
+        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops, or with None."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -1,8 +1,8 @@
 """Node rewriters that only the engine runs, for large powers and for reshapes to an array's own shape.
 
-Theano expands powers up to 512. These rewriters halve larger exponents, so that x ** 1024 takes ten multiplications. In
-topological order, the lengths of a reshape are rewritten before the reshape is visited, so they are compared with
-inferred lengths. Shapes made by Join become MakeVectors, which Theano's rewriters recognize.
+Theano expands powers up to 512. These rewriters halve larger exponents, so that x ** 1024 takes ten multiplications. A
+reshape is removed if its lengths equal the inferred lengths of its input; in topological order, its lengths have been
+rewritten before the reshape is visited. Shapes made by Join become MakeVectors, which Theano's rewriters recognize.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_EXPONENT = 1024
 
 @register_topo(ENGINE_TAG, tracks=[tensor.pow])
 def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite ``x ** (2 * n)`` as ``sqr(x ** n)`` for large powers of two."""
+    """Rewrite ``x ** (2 * n)`` as ``sqr(x ** n)`` if ``2 * n`` is a large power of two."""
     base, exponent = node.inputs
     if not all(exponent.type.broadcastable):
         return None

@@ -18,7 +18,7 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
 from optdb.topo.db import ENGINE_TAG
 
-#: Narrower sums are not reused, because the gain would not justify a different rounding.
+#: Sums of fewer terms are not reused, because the gain would not justify a different rounding.
 MIN_SHARED_TERMS = 3
 #: The maximum number of candidates that are compared: the widest candidate with the same last term nearly always
 #: matches.
@@ -28,7 +28,7 @@ Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Rewrites each sum (or product) to reuse the largest existing sum over a subset of its terms."""
+    """Rewrites each sum (or product) so that it reuses the widest existing sum of some of its terms."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]
@@ -59,7 +59,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace a sum with one that reuses a narrower sum; return the new variable, or `out` if nothing is replaced."""
+    """Replace the sum `out` with a sum that reuses a narrower sum, and return it; return `out` if nothing is reused."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -139,7 +139,7 @@ class _Operation:
 
 
 class _WideSums:
-    """Sums that may be reused; the index is the term of each sum that is last in topological order."""
+    """Sums that may be reused, indexed by the term that is last in topological order."""
 
     def __init__(self, numbers: dict[Variable, int]) -> None:
         self._numbers = numbers
@@ -153,7 +153,7 @@ class _WideSums:
         self._numbers.setdefault(new, self._numbers[old])
 
     def widest_in(self, terms: Counter[Term], out: Variable) -> tuple[Variable, Counter[Term]] | None:
-        """Return the widest sum whose terms are all among `terms`, with its terms; None if there is none."""
+        """Return the widest sum whose terms are all in `terms`, and the sum's own terms; None if no sum fits."""
         candidates = sorted(self._candidates(terms, out), key=lambda candidate: -candidate[1].total())
         for candidate in candidates[:MAX_COMPARISONS]:
             if all(terms[term] >= count for term, count in candidate[1].items()):

@@ -1,6 +1,6 @@
 """Replaces the members of Theano's queried optimizers with the engine's rewriters.
 
-:func:`translate` takes the result of a query, which includes rewriters registered late.
+:func:`translate` takes the result of a query, so it includes rewriters that were registered after optdb was imported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TopoSequence(SeqOptimizer):
 
 
 def translate(optimizer: Any) -> Any:
-    """Return `optimizer` with its equilibriums replaced by the engine's; sequences are changed in place."""
+    """Return `optimizer`, or the engine's rewriter that replaces it; change the members of a sequence in place."""
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer
     if isinstance(optimizer, SeqOptimizer):
@@ -49,7 +49,7 @@ def translate(optimizer: Any) -> Any:
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         rewriter = TopoRewriter.from_equilibrium(optimizer)
-        # A group inside an equilibrium needs only one pass.
+        # A group inside an equilibrium needs only one pass, because the equilibrium repeats it.
         rewriter.global_optimizers = [
             member if _is_fixed_point_group(member) else translate(member) for member in rewriter.global_optimizers
         ]

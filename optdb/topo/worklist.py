@@ -2,7 +2,7 @@
 
 A cursor walks over the order from one end to the other and back, like an elevator. Nodes that are pushed ahead of the
 cursor are popped on the same walk. A change that propagates from user to user crosses the whole graph in one walk
-towards the outputs; walks towards the inputs would each advance it by one node.
+towards the outputs, but would advance by only one node in each walk towards the inputs.
 """
 
 from __future__ import annotations
