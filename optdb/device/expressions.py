@@ -1,4 +1,4 @@
-"""Functions that build and simplify lazy tensors: views of views, joined slices, folds of equal elements."""
+"""Functions that build lazy tensors and simplify them, for example views of views and reductions of a `Switch`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from optdb.device.tensors import (
 
 
 def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Apply a program to tensors of equal rank; raise ValueError if their shapes do not broadcast."""
+    """Apply a program to tensors, which are padded to equal rank; raise ValueError if they do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
     inputs = [padded(x, ndim) for x in inputs]
     shape = np.broadcast_shapes(*[x.shape for x in inputs])
@@ -70,7 +70,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view; simplify views of views, of a single part of a join, and of the replaced part of a tensor."""
+    """Return a view; skip inner views, and skip joins and replacements if the view reads only one of their parts."""
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
     while True:
@@ -115,8 +115,8 @@ def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tenso
             starts[x.axis] += length
     elif isinstance(x, Replaced):
         slices = x.slices
-        # Unrolled loops replace thousands of slices; if a view reads none of them, this function must not visit each
-        # slice.
+        # Unrolled loops replace thousands of slices; for a view that reads none of them, this check skips all of them
+        # at once.
         if slices is not None and (bounds[slices.axis][1] < slices.low or bounds[slices.axis][0] > slices.high):
             return slices.base, starts
         read = list(zip(bounds, (stripe.bounds for stripe in x.stripes), strict=True))
@@ -164,7 +164,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1; None otherwise."""
+    """Return the coordinates of a reshape; None unless it only splits axes, or adds and drops axes of length 1."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -212,7 +212,7 @@ def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
 
 
 def _joined_slices(last: Replaced, axis: int) -> Tensor:
-    """Return the join of all slices along an axis if all were replaced; otherwise `last` itself."""
+    """If all slices along an axis were replaced, return the join of the new slices; otherwise, return `last`."""
     slices: dict[int, Replaced] = {}
     taken = 0
     x: Tensor = last
@@ -239,7 +239,7 @@ def _joined_slices(last: Replaced, axis: int) -> Tensor:
 def folded(
     fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
 ) -> Tensor:
-    """Fold over axes; if there are no elements, the result is `initial` if given, else the scalar's identity.
+    """Fold over axes; without elements, the result is `initial` or, by default, the identity of the fold's scalar.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
     """Rewrite a reduced `Switch` as a `Switch` of reductions; None if the condition varies along a reduced axis."""
-    # The condition often depends on a reduction over the same elements; that reduction then needs no separate pass.
+    # The condition often depends on another reduction of the same elements; after rewriting, one pass can compute both.
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
         return None

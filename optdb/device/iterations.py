@@ -2,8 +2,8 @@
 
 Computations move out of a loop (`iterated`): one product before the loop replaces many small products that do not
 depend on a state. Additions in each step, as in gradients of weights, become one sum after the loop if no step reads
-the sum. The steps store the terms, or the operands of products: a sum of products is one product of concatenated
-operands.
+the sum. For this, the steps store the terms. If the terms are products, the steps store the operands instead, because
+the sum of these products is one product of the concatenated operands.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Carried:
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: Initial values, each for consecutive rows, and with the index of the first of these rows.
+    #: Initial values: tensors that each hold consecutive rows, with the index of the first row.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: Values that each step writes after it has read its rows, each with the row that the first step writes.
+    #: The values that each step writes after it has read its rows, each with the index of the row in the first step.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
@@ -68,7 +68,7 @@ class StepRow(Tensor):
 class Iteration:
     """A loop of one or more steps, each of which reads rows, and writes rows of the carried arrays.
 
-    `hoisted` maps tensors of a step to tensors that are computed before the loop, and that stack the values for all
+    `hoisted` maps a tensor of a step to a tensor that is computed before the loop and contains the values for all
     steps. The outputs are the carried arrays after the last step.
     """
 
@@ -217,7 +217,7 @@ def iterated(
 ) -> tuple[Iteration, list[Tensor]]:
     """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
 
-    With `repeats_in_kernels`, the device repeats small steps within one kernel, and additions stay in the loop,
+    If `repeats_in_kernels` is set, the device repeats small steps within one kernel. In such a loop, additions stay,
     because they cost almost nothing within a kernel.
     """
     loop = _hoist_products(steps, rows, carried)
@@ -409,9 +409,9 @@ class StepSums:
 
 
 def _operands(term: Tensor) -> list[Tensor]:
-    """Return the tensors to store for a term: the term itself, its summed elements, or the operands of a product."""
+    """Return the tensors to store for a term: the term itself, the elements that it sums, or a product's operands."""
     if is_product(term):
-        a, b = operands_of(term)  # the terms are along the first axis of both stored operands
+        a, b = operands_of(term)  # the product sums over the first axis of both stored operands
         return [transposed(a, [1, 0]), b]
     return [term.x] if isinstance(term, Folded) else [term]
 

@@ -112,10 +112,10 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """The index of a view along one axis of its source: an affine function of the view's axes, plus a lookup."""
+    """The index along one axis of a view's source: an affine function of the indices in the view, plus a lookup."""
 
     const: int = 0
-    #: Pairs of a view's axis and its factor.
+    #: Pairs of an axis of the view, and the factor of the index along this axis.
     terms: tuple[tuple[int, int], ...] = ()
     lookup: Lookup | None = None
 

@@ -1,6 +1,7 @@
 """Traces a function by running each node once with symbolic sizes, without executing anything on the device.
 
-The front end links the function in a replacement context, whose empty caches share no launches with the original.
+The front end links the function in a context that replaces the original one. The caches of this context are empty, so
+that it shares no launches with the original context.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
 from optdb.runtime.recording import OutputSpec, Trace, Tracer, Untraceable
 from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 
-#: The number of compute units assumed for a GPU trace that is made on another kind of device.
+#: The number of compute units that a trace assumes if it is made for a device kind other than the current device's.
 USUAL_UNITS = 64
-#: The dtypes that some devices lack, with their names in files.
+#: The names in files of the dtypes that some devices lack.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
@@ -67,17 +68,17 @@ class Traceable:
     """The computation of a function, which can run in a context that replaces the function's own."""
 
     context: Context
-    #: Enters a replacement context and returns a copy of the function, which runs once under a tracer. Its nodes raise
+    #: Links the function in a replacement context, for one run under a tracer. The nodes of the linked function raise
     #: `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
-    #: The dtypes of the caller's outputs; the remaining outputs are next values of shared variables.
+    #: The dtypes of the outputs that callers get; the remaining outputs are next values of shared variables.
     result_dtypes: Sequence[str]
     #: Why traces are valid only for their example's shapes; None if lengths may be symbolic.
     fixed: str | None = None
 
 
 class _ReplacingContext(Context):
-    """A context that replaces another one and records the dtypes that kernels need."""
+    """A context that replaces another context, and records the dtypes that kernels need."""
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
@@ -216,12 +217,12 @@ def is_open(value: Any) -> bool:
 
 
 def on_host(array: Array) -> DeferredArray:
-    """Return a device array as a host value."""
+    """Return a host value that is copied from a device array."""
     return DeferredArray(array.shape, array.dtype, FromDevice(array))
 
 
 def _array_of(value: Any) -> Array | None:
-    """Return the device array from which a host value is or will be copied; None for other values."""
+    """Return a device array itself, or the device array that a host value is copied from; None for other values."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
         value = value.source.array
     return value if isinstance(value, Array) else None

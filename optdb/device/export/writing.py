@@ -26,9 +26,9 @@ from optdb.runtime.sizes import operand
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Example calls to the only function, or to each function by name; None stands for the first function's name.
+#: Example calls to the only function, or to each function by name; None stands for a function's own name.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
-#: The name that the first function gets in the file if it has no valid name.
+#: The name in the file of a function that has no valid name of its own.
 _OWN = "call"
 
 
@@ -169,7 +169,7 @@ def _calls(
 
 
 def _checked(examples: Sequence[Call]) -> list[Call]:
-    # An array is never a list of calls.
+    # An array is iterable, but its elements are not calls.
     calls = list(examples) if isinstance(examples, Iterable) else [examples]
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:
@@ -206,7 +206,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace, and the reason why it is limited to the example's shapes, or None if it is not limited."""
+    """Return a trace, and why it is valid only for the example's shapes (None if it is valid for other shapes)."""
     if fixed is not None:
         return traced(True), fixed
     try:
@@ -226,7 +226,7 @@ def _covers(trace: Trace, arguments: Sequence[HostArray]) -> bool:
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     """Return descriptions of the lengths that must equal the example's.
 
-    A condition that many lengths satisfy, such as evenness, pins no length.
+    A condition that many lengths satisfy, such as evenness, does not count.
     """
     rules = _rules(trace, [signature.called(position) for position in range(len(trace.arguments))])
     equal = (guard for guard in trace.rules.guards if guard.op == "==" and isinstance(guard.right, int))

@@ -1,6 +1,6 @@
 """Functions on a device, which are traced once for each combination of input shapes.
 
-The first call with new shapes computes its results while it is traced. Its steps become the nodes of a
+The first call with new shapes computes its results while it is traced. The steps of this call become the nodes of a
 :class:`TracedCall`, which `optdb.device.plans` records and repeats. If the trace reads a value
 (`FunctionTracer.concrete`), the traced call is valid only for this value. A call applies either all updates or none.
 """
@@ -67,7 +67,9 @@ class TracedFunction:
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the cells' arguments, with None for next values, which are stored in the cells.
+        """Call the function with the arguments in `cells`; store next values there, and return the other outputs.
+
+        For each output that is a next value, the result is None.
 
         Arguments are NumPy arrays of the declared dtypes, device values, or other values.
         """
@@ -79,7 +81,7 @@ class TracedFunction:
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None and times > 1:
-                # The first call traces; it may change the lengths of updated arguments.
+                # The first call traces. It may also change the lengths of updated arguments, so look again afterwards.
                 self.run(cells)
                 return self.call_n_times(cells, times - 1)
             if traced is not None and not traced.needs_host:

@@ -50,7 +50,7 @@ class HostComputation:
     #: The source of each input: a host cell's number, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: The target of each output: a host cell's number, or a buffer and the mailbox from which the buffer is filled.
+    #: The target of each output: a host cell's number, or a buffer and the `PairedBuffer` that fills it.
     outputs: list[int | tuple[Buffer, PairedBuffer]] = field(default_factory=list)
     #: Total host time of all calls in seconds, excluding waits for the device.
     total_s: float = 0.0

@@ -1,7 +1,7 @@
 """Values on host and device: a call's arrays, and values of shared variables that stay on the device between calls.
 
 A :class:`PairedBuffer` transfers an array unless host and device share memory. A :class:`PlacedValue` holds a shared
-value on the device, and the host's cell contains a proxy. On a device that shares the host's memory, the proxy is a
+value on the device, and the host's cell contains a proxy for it. On a device that shares host memory, the proxy is a
 NumPy array over the device's memory. On other devices, and while a call may be running, the proxy is a
 :class:`ValueOnDevice`, which fetches the value when the host needs it.
 """
@@ -56,7 +56,7 @@ class PairedBuffer:
         nbytes = size * np.dtype(dtype).itemsize
         is_pinned = not self.is_shared and context.options.transfer_sizes.least <= nbytes <= _MOST_PINNED
         self._pinned = pinned_memory(context) if is_pinned else None
-        #: The values on the host: as a vector, and as an array of the given shape.
+        #: The values on the host, as a vector; `values` is the same memory as an array of the given shape.
         self.host: HostArray
         #: Returns a copy of the values on the host.
         self.take: Callable[[], HostArray]
@@ -83,7 +83,7 @@ class PairedBuffer:
         return np.array_equal(self.host.view(np.uint8), bits)
 
     def send(self, value: HostArray) -> None:
-        """Send values to the device, which must not be using the buffer. The caller may then modify them."""
+        """Send a copy of the values to the device, which must not be using the buffer."""
         if self._event is not None:
             self._event.wait()
         if self._pinned is not None and value.dtype == self.values.dtype and value.shape == self.values.shape:
@@ -94,7 +94,7 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
     def enqueue_send(self, value: HostArray) -> Any:
-        """Enqueue a transfer of a copy of the values to the device; return its event, if any."""
+        """Copy the values, and enqueue the transfer of the copy to the device; return the transfer's event, if any."""
         if not self.host.size:
             return None
         own = np.array(value, self.host.dtype, order="C")
@@ -132,7 +132,8 @@ class Resident:
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
             self.array = from_host(self._context, flat)
-            # Without a buffer in host memory, the device would miss later changes to the array.
+            # The device has a copy, which misses later changes to the array. If memory is usually shared, send the
+            # array again in each call.
             self._source = None if self._context.profile.shares_host_memory else value
             return
         self.array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
@@ -273,7 +274,7 @@ def fetched(cell: Cell) -> Any:
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return a proxy's shared value; None if it belongs to a different context."""
+    """Return the shared value of a proxy in this context; None for any other value."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 
@@ -286,7 +287,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Move a cell's value to the device if necessary; return its array if the array is new, else None."""
+        """Ensure that a cell's value is on the device; return its array there, or None if the array is unchanged."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -312,7 +313,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Move a value to the device if necessary; return its array if the array is new, else None."""
+        """Ensure that a value is on the device; return its array there, or None if nothing had to be done."""
         if value is self._settled and value is not None:
             return None
         self._settled = None
@@ -327,7 +328,7 @@ class SharedArgument:
             is_large = pays_zero_copy(value.nbytes)
             own = Resident(self._context) if is_large else PairedBuffer(self._context, value.shape, value.dtype.name)
             self._own = own
-        # Send small values in each call, unless the host would have to wait.
+        # Small values are sent in each call without a comparison, unless the host would have to wait for the device.
         if not is_new and (isinstance(own, Resident) or may_be_in_use(self._context)) and own.holds(value):
             return None
         finish_work(self._context)

@@ -184,7 +184,7 @@ class CompiledIteration(CompiledStep):
 
 
 class CompiledLoops(CompiledStep):
-    """Fused kernels and loops, in order, as one kernel with one work item that is ready to launch."""
+    """A kernel that is ready to launch, whose only work item runs fused kernels and loops in order."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class CompiledLoops(CompiledStep):
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return the part of a one-dimensional array that begins at an element."""
+    """Return a one-dimensional array from its element `first` on."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
@@ -225,7 +225,7 @@ _ALIGNMENT = 128
 class Arena:
     """One array for a function's small constants and intermediate values, so that its kernels take few arguments.
 
-    Each argument of a kernel takes PoCL 0.15 microseconds in each launch.
+    In PoCL, each argument of a kernel takes 0.15 microseconds in each launch.
     """
 
     def __init__(self, memory: FunctionMemory, values: Mapping[Buffer, HostArray | None]) -> None:
@@ -250,8 +250,8 @@ def compiled_steps(
 ) -> list[CompiledStep]:
     """Compile the steps of a schedule into one program, and upload the schedule's constants.
 
-    With `takes_arena`, kernels use an `Arena`. All arrays that are already bound then begin at offset 0 of a buffer,
-    unless they are in an arena.
+    With `takes_arena`, kernels use an `Arena`. This requires that all arrays that are already bound begin at offset 0
+    of a buffer, except for arrays in an arena.
     """
     parts = [(step, _part(step, memory.context.profile)) for step in steps]
     loops: list[Any] = [step for step, part in parts if part is not None]
@@ -280,7 +280,7 @@ def _arena(
 def _compiled(
     parts: Iterable[tuple[Step, Part | None]], context: Context, arena: Arena | None = None
 ) -> list[CompiledStep]:
-    """Compile steps; consecutive loops of one CPU work item become one kernel, since launches take longer than they."""
+    """Compile steps; make one kernel of consecutive loops of one CPU work item, because a launch takes longer."""
     ready: list[CompiledStep] = []
     for has_parts, group in itertools.groupby(parts, key=lambda pair: pair[1] is not None):
         run = list(group)
@@ -321,7 +321,7 @@ def _repeated(
 
 
 def _sequence(run: Sequence[tuple[Any, Any]], context: Context, arena: Arena | None) -> list[CompiledStep]:
-    """Compile consecutive steps and their parts as one kernel; as several if one would have too many arguments."""
+    """Compile steps, given with their parts, to one kernel, or to several if one would have too many arguments."""
     steps, parts = zip(*run, strict=True)
     if len(run) == 1 and arena is None:
         loops = parts[0] if isinstance(parts[0], RepeatedLoops) else None

@@ -1,4 +1,4 @@
-"""Runs calls that have the input shapes of one traced call, using plans."""
+"""Uses plans to run all calls that have the same input shapes as one traced call."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class TracedCall:
     #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: For each output, a mailbox, a host cell's number, or a constant; None for next values.
+    #: For each output, a `PairedBuffer`, a host cell's number, or a constant; None for next values.
     outputs: list[PairedBuffer | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if that can replace the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
     #: Other next values, such as those with new lengths, in the same form as `outputs`.
     next_values: dict[int, PairedBuffer | int | HostArray] = field(default_factory=dict)
-    #: Conditions that are checked with the results if there are no updates.
+    #: The conditions of a function without updates, which are checked when the results are read back.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
     #: The buffers that the host reads after a call, unless they are in host memory.
     _requested: list[PairedBuffer] = field(default_factory=list)
-    #: For each output, and for each other next value, a function that returns its value after a call.
+    #: For each output, a function that returns the value after a call; `_takes_next` is the same for `next_values`.
     _takes: list[Callable[[], Any]] = field(default_factory=list)
     _takes_next: list[Callable[[], Any]] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class TracedCall:
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
     def link(self) -> None:
-        """Create the machine that runs later calls with plans."""
+        """Create the `PlannedMachine` that runs later calls with plans."""
         read_back = [x for x in (*self.outputs, *self.next_values.values()) if isinstance(x, PairedBuffer)]
         if self.conditions is not None:
             read_back.append(self.conditions.values)
@@ -110,20 +110,20 @@ class TracedCall:
             self._machine = PlannedMachine(linked)
 
     def send(self, cells: Sequence[Cell]) -> None:
-        """Transfer a call's arguments to the device, which is not using those of earlier calls."""
+        """Transfer a call's arguments to the device, which must not be using the arguments of earlier calls."""
         for paired, position in self.copied:
             paired.send(cells[position][0])
         if self.on_host or self.shared:
             self._send_others(cells)
 
     def _enqueue_send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Transfer a call's arguments to the device, which may be in use; return the events of the copies."""
+        """Transfer arguments to the device, which may still be using earlier arguments; return the copies' events."""
         events = [paired.enqueue_send(cells[position][0]) for paired, position in self.copied]
         self._send_others(cells)
         return events
 
     def _send_others(self, cells: Sequence[Cell]) -> None:
-        """Pass on the arguments that the host reads, and those that may already be on the device."""
+        """Pass on the arguments that the host reads, and the arguments that may already be on the device."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         for position, argument in self.shared.items():
@@ -203,13 +203,13 @@ class TracedCall:
         return not (self.needs_host or self.conditions is not None or self.context.profile.runs_in_caller)
 
     def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
-        """Run several calls that do not need the host; return the results of the last one."""
+        """Run several calls that do not need the host; return the results of the last call."""
         finish_work(self.context)
         self.send(cells)
         try:
             self.machine.repeat(times, RunAhead(self.context.queue))
         finally:
-            # After an interrupt, the inputs have their values after the last complete step.
+            # Also after an interrupt, store the inputs' values as of the last complete step.
             results = without_sigint(self.end, cells)
         return results
 

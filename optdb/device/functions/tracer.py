@@ -52,8 +52,8 @@ class TooMuchWork(Exception):
 class FunctionTracer:
     """Traces a call while computing its results; the parameters are those of `TracedFunction` and its `run`.
 
-    Raise TooMuchWork, before anything is compiled, if the launches of the call have more than `most_work` scalar
-    operations on average.
+    If the launches of the call have more than `most_work` scalar operations on average, the tracer raises TooMuchWork
+    before it compiles them.
     """
 
     #: Whether a part of the function may run on the host.

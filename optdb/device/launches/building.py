@@ -121,7 +121,7 @@ def build_in_child(context: Context, description: ProgramDescription) -> tuple[c
 
 
 def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
-    """Launch a persistent kernel without phases, because drivers load a kernel at its first launch."""
+    """Launch a persistent kernel without any work, so that the driver loads it now, not in a call."""
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
     kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))
@@ -176,7 +176,7 @@ def _run_as_child() -> None:
     context = Context(spec)
     description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
     written = source, cases = description.written()
-    # The second build loads the first one's binary, as the parent process will.
+    # The second build loads the binary that the first build has stored, as the parent process will do.
     for _ in range(2):
         program, _ = build(context, description, written)
     # The parent process next launches the kernel that writes addresses, so make the driver cache this kernel.

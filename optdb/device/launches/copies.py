@@ -1,6 +1,7 @@
 """Merges the small copies that update variables into one launch of *scattered* tiles (``programs``).
 
-A training step ends with one copy per parameter, most of which run in less time than the driver needs to enqueue them.
+A training step ends with one copy per parameter. Most of these copies take less time than the driver needs to enqueue
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def copies_course(context: Context, commands: CommandList, setting: str) -> Cour
 
 
 def calls_until_gathering(context: Context, commands: Sequence[Command], setting: str) -> float:
-    """Return the number of calls after which merging copies pays off, or infinity."""
+    """Return the number of calls after which merging copies pays off; infinity if it never does."""
     quirks = context.profile.quirks
     if setting == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf

@@ -1,7 +1,8 @@
 """Replaces a plan's commands with fewer launches if that pays off (:class:`LaunchMerging`).
 
-A generator, the *course*, decides which commands are merged, and when. It yields a :class:`Pause` to let calls continue
-meanwhile, and finally returns the merged commands. :class:`CommandAccesses` determines which commands may be reordered.
+A generator, the *course*, decides which commands are merged, and when. To wait while calls continue, it yields a
+:class:`Pause`; finally, it returns the merged commands. :class:`CommandAccesses` determines which commands may be
+reordered.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LaunchMerging:
         return self._pause is None
 
     def next(self) -> Segments | None:
-        """Return the segments for the next calls; None if unchanged."""
+        """Return the new segments for the next calls; None if the segments do not change."""
         self._calls += 1
         pause = self._pause
         if pause is None or self._calls <= pause.calls or not pause.is_ready():
@@ -101,7 +102,8 @@ class CommandAccesses:
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: Maps the `id` of a bound command to the recorded command, the bound command, and its read-only memory.
+        #: Maps the `id` of a bound command to the recorded command, the bound command, and the memory that its node
+        #: only reads.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 

@@ -1,4 +1,4 @@
-"""Replaces a plan's commands with persistent launches, in which resident groups execute chains of small commands.
+"""Replaces a plan's commands with persistent launches, in which resident work groups execute many small commands.
 
 Calls wait for merging only if the flag ``optdb.persistent_launches`` is not 'auto'. The build starts when the launch
 time that merging would have saved reaches a share of the compile time. Then several configurations are timed, and the
@@ -158,7 +158,7 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return a run's tiles (lower half: the entry's start; upper half: the tile's index) and its phases' bounds."""
+        """Return a run's tiles (low half: the entry's start; high half: the tile's index) and its phases' bounds."""
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
@@ -166,7 +166,7 @@ class PersistentProgram:
         bounds = [0]
         for phase in unhurried(range(len(by_phase))):
             of_phase = [starts[number] | tile << 32 for number in by_phase[phase] for tile in range(counts[number])]
-            if self._resident.is_split:  # a phase's tiles run in any order
+            if self._resident.is_split:  # tiles of a phase may run in any order
                 random.Random(bounds[-1]).shuffle(of_phase)
             tiles.append(np.array(of_phase, np.uint64))
             bounds.append(bounds[-1] + len(of_phase))
@@ -265,7 +265,7 @@ class PersistentMerger:
         return self._merged(self._configurations[0])
 
     def find_commands(self) -> int | None:
-        """Find commands to merge; return after how many calls a build pays off, or None if none are found."""
+        """Find commands to merge; return after how many calls a build pays off, or None if no command is found."""
         with logged("finding launches to merge"):
             self._configurations = self._find_configurations()
             merged: dict[int, list[Any]] = {}
@@ -281,7 +281,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _find_configurations(self) -> list[_Runs]:
-        """Return the configurations; among those that merge the same number of commands, keep only the first."""
+        """Return the configurations; if several merge the same number of commands, keep only the first of them."""
         found: dict[int, _Runs] = {}
         for most, least in _CONFIGURATIONS if self._is_timed else [(MAX_ROUNDS, MIN_COMMANDS)]:
             chosen = {

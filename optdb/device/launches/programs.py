@@ -1,9 +1,9 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
-A *tile* is the work that one group does at a time: a piece of a copy, or as many work items of a command as the group
-has items, so that each item of the group executes one. The merged kernel calls the kernels in the table as functions,
-which ``bodies`` generates. A kernel whose items synchronize needs groups of its own group size, or runs in *teams*,
-which are parts of a group that synchronize separately (``GridBarrier.has_teams``).
+A *tile* is the work that one group does at a time: a piece of a copy, or several work items of a command, one for each
+item of the group. The merged kernel calls the kernels in the table as functions, which ``bodies`` generates. A kernel
+whose items synchronize needs groups of its own group size, or runs in *teams*, which are parts of a group that
+synchronize separately (``GridBarrier.has_teams``).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _ITEMS = {"cpu": 1, "gpu": 256}
 MAX_ROUNDS = 4
 #: The maximum number of tiles per group for products and for reductions. The work items of products and reductions
 #: synchronize, so these kernels are faster if several groups share a compute unit, as in a separate launch: on an H200,
-#: the sum of 3,200 rows of 10,000 columns takes 75 us instead of 130 us.
+#: the sum of 3,200 rows of 10,000 columns takes 75 us there, but 130 us in a persistent launch.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
@@ -57,13 +57,13 @@ class Residency:
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return the maximum number of tiles that a command can have and still be merged."""
+        """Return the maximum number of tiles with which a command is still merged."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups
         if not isinstance(command, EnqueueKernel):
             return most
-        if has_large_tiles(command.name):  # merged kernels with large tiles take 2.6 times as long
+        if has_large_tiles(command.name):  # in a merged kernel, such products take 2.6 times as long
             return 0
         if command.name.startswith(_PRODUCT):
             return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)
@@ -76,7 +76,7 @@ def group_size(context: Context) -> int:
 
 
 def residency(context: Context, setting: str) -> Residency | None:
-    """Return how a context runs persistent launches, given ``optdb.persistent_launches``; None if it runs none."""
+    """Return how a context runs persistent launches; None if the flag's value `setting` or the device prevents them."""
     profile = context.profile
     quirks = profile.quirks
     if setting == "never" or not quirks.keeps_addresses or (setting == "auto" and not quirks.persistent_launches):
@@ -93,7 +93,7 @@ def residency(context: Context, setting: str) -> Residency | None:
 
 
 def is_decided(context: Context, setting: str) -> bool:
-    """Return whether `residency` returns without waiting; if not, start the trial in the background."""
+    """Return whether `residency` returns without waiting for a trial; if not, start the trial in the background."""
     profile = context.profile
     if setting != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
         return True

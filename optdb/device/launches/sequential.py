@@ -76,7 +76,7 @@ def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], setti
 
 
 def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
-    """Return the merged commands of each segment; a segment whose program does not build stays unmerged."""
+    """Return the merged commands of each segment; if a program does not build, return the segments unchanged."""
     runs: dict[int, list[list[Any]]] = {}
     for run, merges in _runs(segments, is_small):
         if merges:
@@ -108,7 +108,7 @@ def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
 
 
 class SequenceProgram:
-    """A program that runs sequences of launches in one context; raises BuildError if it does not build."""
+    """A program that runs sequences of launches in one context; the constructor raises BuildError if it fails."""
 
     def __init__(self, kernels: Sequence[KernelKey]) -> None:
         self._context = kernels[0][0].context
@@ -157,7 +157,7 @@ class Probe:
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
-    """Replace each command by a probe, and each queue by a profiling queue."""
+    """Replace each command that can be timed by a probe, which uses a profiling queue."""
     queues: dict[int, cl.CommandQueue] = {}
 
     def probe(command: Any) -> Any:

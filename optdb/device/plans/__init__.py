@@ -2,9 +2,9 @@
 
 A front end passes a :class:`LinkedFunction`, whose values are identified by hashable objects. The shapes of the inputs
 and the buffers of the shared arrays select a plan (``machine``). If no plan exists, the nodes run one by one, and a
-recorder keeps the commands that they enqueue. The next call with the same key makes a ``plan`` from the recording: it
-assigns buffers and sets kernel arguments once. Later calls only enqueue the commands of the plan's ``steps``. A next
-value is on the same side (host or device) as its input.
+recorder keeps the commands that they enqueue. The next call with the same shapes and buffers makes a ``plan`` from the
+recording: it assigns buffers and sets kernel arguments once. Later calls only enqueue the commands of the plan's
+``steps``. A next value is on the same side (host or device) as its input.
 """
 
 from optdb.device.plans.linked import LinkedFunction, Node, PlanOptions, ValueId

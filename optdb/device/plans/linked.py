@@ -39,7 +39,7 @@ class Node:
     chosen: int = 0
     #: Whether the node reads only the shapes of its inputs, and computes host values.
     reads_shapes: bool = False
-    #: Whether all commands that the node enqueues may be recorded and enqueued again.
+    #: Whether all commands that the node enqueues can be recorded, and enqueued again in later calls.
     is_repeatable: bool = False
     #: Whether the node may enqueue commands that a recorder does not see.
     is_foreign: bool = False
@@ -116,8 +116,8 @@ class Branches:
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
         #: Maps an early condition to the nodes that compute it.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
-        #: Maps a call's known conditions to the early conditions to evaluate next, or to its first round if none are
-        #: left.
+        #: Maps a call's known conditions to the early conditions to evaluate next. If all early conditions are known,
+        #: it maps them to the call's first round.
         self._firsts: dict[tuple[bool | None, ...], tuple[int, ...] | Round] = {}
 
     def first(self, compute: Callable[[int], Any]) -> Round:
@@ -146,7 +146,7 @@ class Branches:
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Run the nodes of a call, starting with its first round `here`, and empty dead cells; return the path."""
+        """Run the nodes of a call from its first round `here` on, and empty cells once dead; return the path."""
         while True:
             for number in here.order:
                 compute(number)
@@ -169,7 +169,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node may use, given the known conditions; if `certainly`, those that it must use."""
+        """Return the inputs that a node uses under the known conditions; unless `certainly`, include possible uses."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -179,7 +179,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` may need or, if `certainly`, must need."""
+        """Return the numbers of nodes that the outputs and `more` need; unless `certainly`, include possible needs."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -227,7 +227,7 @@ class Branches:
             new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
             if not new and not asked:
-                # A node that overwrites an input waits for all conditions except those that depend on the node.
+                # A node that overwrites an input waits for all conditions, except conditions that depend on the node.
                 new = self._ready(needed, possible, done, state, True)
                 asked = self._askable(pending, done)
             order += new
@@ -299,7 +299,7 @@ class Roles:
     outside the nodes that read it**, so that no other code can overwrite the value or empty its cell.
     """
 
-    #: The nodes that depend on host values that may change, including those that always run.
+    #: The nodes that depend on host values that may change, and all nodes that always run.
     value_dependent: frozenset[Node]
     #: The nodes that run in Python in each call.
     always_recompute: frozenset[Node]
@@ -383,7 +383,7 @@ class LinkedFunction:
     options: Callable[[], PlanOptions] = PlanOptions
     #: Maps an input to a check that raises ValueError if its next value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
-    #: Returns the host values that are recomputed in each call and may share memory with an output.
+    #: Returns the host values that are recomputed in each call and may share memory with a given output.
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
     #: Describes a value with a given layout, for error messages.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
@@ -425,7 +425,7 @@ class LinkedFunction:
 
     @functools.cached_property
     def advancing(self) -> list[tuple[ValueId, ValueId]]:
-        """Shared arrays on the device whose current values are not results, with their next values."""
+        """Pairs of a shared array on the device and its next value, except for arrays that are results themselves."""
         pairs = self.updates.items()
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 

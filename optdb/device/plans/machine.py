@@ -57,8 +57,8 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if any updated input is also an output, since an update changes that output's cell;
-        #: otherwise empty.
+        #: The output cells, if any output is also an updated input: the update then changes the value in that output's
+        #: cell. Otherwise empty.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -85,7 +85,7 @@ class PlannedMachine:
         return [entry.plan for entry in self._cache.values() if entry.plan is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
-        """Return the input shapes and small host values of recorded calls, the most recent last."""
+        """Return the input shapes and small host values of recorded calls, with the most recent call last."""
         return [
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), entry in self._cache.items()
@@ -220,7 +220,7 @@ class PlannedMachine:
         return True
 
     def repeated_commands(self) -> CommandList | None:
-        """Return the last call's commands for the caller to enqueue, if the next call needs nothing else."""
+        """Return the last call's commands for the caller to enqueue; None if the next call needs anything else."""
         repetition = self._last.repetition
         return None if repetition is None else repetition.next_commands()
 
@@ -243,7 +243,7 @@ class PlannedMachine:
         return Repetition(plan, values, hosts, commands)
 
     def _finish(self, plan: Plan) -> None:
-        """Run the plan's steps that overwrite inputs, and commit, either completely or not at all."""
+        """Run the plan's steps that overwrite inputs, and then commit; do both completely or not at all."""
         commit = plan.commit
         if self._is_pure and not plan.copies and self.before_commit is None:
             return
@@ -265,8 +265,9 @@ class PlannedMachine:
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
         """Run several calls on the input cells; all next values must be on the device.
 
-        The first steps are ordinary calls, until a step can be run by only enqueueing the commands of a plan and its
-        commit. The last step is an ordinary call again. `run_ahead` bounds the number of unfinished steps.
+        The first steps are ordinary calls. As soon as enqueueing the commands of a plan and its commit suffices for a
+        step, the other steps do only that, except for the last step, which is an ordinary call again. `run_ahead`
+        bounds the number of unfinished steps.
         """
         while times:
             self()
@@ -344,7 +345,7 @@ class PlannedMachine:
         return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
     def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
-        """Return the latest call's path for these shapes that includes the round `contained`; None if there is none."""
+        """Return the latest cached path for these shapes that includes the round `contained`; None if no path does."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if contained in path.rounds), None)
 
@@ -355,7 +356,7 @@ class PlannedMachine:
         return entry if entry is not None and entry.addresses == addresses else None
 
     def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> None:
-        """Run without a plan and record the commands, unless no plan should be made for the call."""
+        """Run without a plan, and record the commands; cache the recording if a plan can repeat the call."""
         self._unload()
         # A recording only grows, so garbage collection would free nothing.
         recorder = BudgetedRecorder(self.linked)
@@ -375,8 +376,9 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # No plan could repeat this call: inputs copied for this call are in different buffers in the next call, and a
-        # guard that fails needs intact inputs.
+        # No plan can repeat a call with copied inputs, because the copies are in other buffers in the next call. Nor
+        # can a plan repeat a call that checks conditions after it has overwritten inputs: if a condition differs, the
+        # call starts again, which requires intact inputs.
         if copied or any(index > path.final for index, _ in path.guards):
             return
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)

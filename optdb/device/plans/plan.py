@@ -2,10 +2,10 @@
 
 Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
 
-A call updates a variable completely or not at all, so a next value is usually copied at the very end. The current
-value's buffer is *donated* to a next value that is written after all reads of the current value, in the plan's *final*
-part, in which nothing raises. The next value of a *scratch* variable, whose current value is never read, may be written
-at any time.
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. A next value
+needs no copy if it is written after all reads of the current value, and in the plan's *final* part, in which nothing
+raises: the current value's buffer is then *donated* to the next value. The next value of a *scratch* variable, whose
+current value is never read, may be written at any time.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Plan:
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
         #: The cache of `_divided`: a command list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
-        # After a call, `commit` and `release` may have replaced results with copies.
+        # The arrays in these cells are restored before each call: `commit` and `release` may replace them with copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Enqueue commands that run once; return bound steps, split before the first step that overwrites an input."""
+        """Return the steps, split before the first one that overwrites an input; enqueue commands that run once."""
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
@@ -162,7 +162,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Call `before` with commands up to the first step that runs in Python or waits; return how many steps ran."""
+        """Pass the commands before the first step that needs Python or waits to `before`; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -245,7 +245,7 @@ class Plan:
 
     @contextmanager
     def restored_cells(self) -> Iterator[None]:
-        """Store the plan's arrays in these cells until the block exits."""
+        """Call `restore_cells` for the duration of the block, and then store the previous values again."""
         present = [(cell, cell[0]) for cell, _ in self._emptied]
         self.restore_cells()
         try:
@@ -261,7 +261,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results in the plan's arrays, except `borrowed` ones; return whether later calls may need copies."""
+        """Copy results out of the plan's arrays, unless `borrowed`; return whether later calls may need copies."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
@@ -308,7 +308,7 @@ def plan_liveness(recording: Recording) -> Liveness:
     ]
     inputs = set(recording.io.inputs.values())
     live = liveness(steps, memories(recording.linked.outputs), inputs, recording.kept_memories)
-    # Kernels that a foreign op launches may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
+    # Kernels that a foreign op launches may ignore offsets, so each array of such an op gets a buffer of its own.
     foreign = [node for _, node in recording.path.steps if node.is_foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))

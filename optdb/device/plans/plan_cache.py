@@ -53,7 +53,7 @@ class InputKeys:
         self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
         #: For each input, a recent array and its part of the key.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
-        #: The inputs that have been rebindable in any plan.
+        #: The inputs that are or have been rebindable.
         self.rebound: frozenset[ValueId] = frozenset()
 
     def key(self) -> tuple[Shapes, Addresses]:
@@ -80,7 +80,7 @@ class InputKeys:
         return tuple(shapes), tuple(addresses)
 
     def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[Cell, Any]]] | None:
-        """Return the device arrays, and the host inputs' cells and shapes; None if an array no longer exists."""
+        """Return the device inputs, and the host inputs' cells and shapes; None if a device array no longer exists."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
             return None

@@ -63,7 +63,7 @@ class NodeTable:
         try:
             return np.ascontiguousarray(self.source.of(value))
         except (IndexError, TypeError, ValueError):
-            return None  # the node raises its own error
+            return None  # the node will run and raise a better error
 
     def write(self, table: HostArray) -> None:
         """Upload a table for the kernels that are enqueued next; the caller must not modify it."""

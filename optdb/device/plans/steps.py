@@ -120,7 +120,8 @@ class KeptUpload(GuardedStep):
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
-        # No command restores the recorded values, so the node must run again with the recorded inputs.
+        # After this run, the memory does not hold the recorded results, and no command restores them. The node must
+        # therefore run again, even with the recorded inputs.
         self.stale = True
         differs = not changed.isdisjoint(self.inputs)
         super()._compute(changed)
@@ -174,7 +175,7 @@ class TableUploads:
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload these before its step, and drop its value guards."""
+        """If a node reads host values only through tables, upload the tables before its step; drop its value guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -206,7 +207,7 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(PlanStep):
-    """Checks conditions before the branches that they select run."""
+    """Checks conditions before nodes of the selected branches run."""
 
     #: Conditions may change in each call, so they are evaluated every time.
     free = True

@@ -1,7 +1,8 @@
 """Commits updates: copies the next values of shared arrays over the current ones.
 
-If a call replaced the arrays, their addresses would change, and no plan could be used twice. Other values in the
-overwritten buffers, such as a result that equals the current value, are first copied elsewhere.
+If a call replaced the arrays, their addresses would change, and no plan could be used twice. If an overwritten buffer
+also holds another value that is still needed, for example because a function returns the current value itself, this
+value is first copied elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def advance(pairs: CellPairs) -> None:
 
 
 def check_updates(linked: LinkedFunction) -> None:
-    """Raise ValueError if a next value lacks the length that its shared variable requires."""
+    """Raise ValueError if a next value does not have the length that its shared variable requires."""
     for var, check in linked.next_value_checks.items():
         check(linked.value(linked.updates[var]))
 
@@ -147,7 +148,7 @@ class CommitUpdates:
             commit(self._linked)
         self._after = [cell[0] for cell in self._cells]
         allocated = set(segment.allocated)
-        # Copies for the caller must be new arrays in each call.
+        # A commit that makes copies for the caller cannot be repeated, because the copies must be new in each call.
         is_new = any(isinstance(array, Array) and recorder.layout(array).memory in allocated for array in self._after)
         if segment.unsupported_reason is not None or is_new:
             self._before = None

@@ -55,7 +55,7 @@ class ElementwiseSchedule:
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the nodes that store a tensor, in a region if one is given; return its location."""
+        """Add the nodes that store a tensor, in a region if one is given; return the tensor's location."""
         if region is not None:
             self._store_into(tensor, region)
             return region
@@ -82,7 +82,7 @@ class ElementwiseSchedule:
             node.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
-        """Return an empty body; the number of steps is not limited for one point, because kernels share the body."""
+        """Return an empty body; a body for one point may have any number of steps, because several kernels share it."""
         most_steps = self.context.options.loop_steps if domain else sys.maxsize
         return Lowering(self.stored, domain, self._takes_rows, most_steps)
 
@@ -93,7 +93,8 @@ class ElementwiseSchedule:
             steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
             if not points.body.missing:
                 break
-            # Which folds are unrolled within others depends on the order of the loops.
+            # The order of the loops determines which folds are unrolled within other folds. So only now is it known
+            # that these tensors must be stored.
             for tensor in list(points.body.missing):
                 self._need(tensor)
         self._nodes = []
@@ -159,7 +160,7 @@ class ElementwiseSchedule:
             overlaps = piece is not pieces[-1] and own.any()
             for node in added:
                 node.after += nodes if overlaps else base
-            if piece is not tensor:  # a single piece, which may be large, touches no element
+            if piece is not tensor:  # nothing can overlap the last piece, which may be large
                 own[...] = True
             nodes += added
         return nodes
@@ -234,7 +235,7 @@ class ElementwiseSchedule:
         x = tensor.x
         looped = long_axes(x.shape, range(x.ndim))
         # If several elements have the same position, the last one must win. Unrolled axes vary fastest, so the looped
-        # axes must be the leading ones.
+        # axes must be the leading axes.
         if not looped or looped != list(range(len(looped))):
             looped = list(range(x.ndim))
 
@@ -249,7 +250,7 @@ class ElementwiseSchedule:
         return self._add_loop([x.shape[axis] for axis in looped], targets, region.buffer, is_sequential=True)
 
     def _lower(self, nodes: Sequence[FusibleLoop]) -> None:
-        """Add the nodes that store all tensors needed by a node, or by nodes of one point."""
+        """Add the nodes that store all tensors needed by one loop, or by several loops over one point."""
         while needed := self._needed(nodes):
             for tensor in needed:
                 self._need(tensor)
@@ -282,7 +283,7 @@ class ElementwiseSchedule:
                     self._waiting = [node for node in self._waiting if node.domain]
                 self._lower(nodes)
             # Lowering a node may replace a tensor that another node reads, and the replacement may need a larger
-            # program.
+            # program, so check all nodes again.
             points = self.lowering(())
             self._waiting = [
                 node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node, points)

@@ -41,7 +41,7 @@ UNROLLED = SHORT
 UNROLLED_PARTS = 64
 #: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
-#: Minimum number of elements of a tensor that a loop computes instead of a large kernel for one point.
+#: If a large kernel for one point computes at least this many elements of a tensor, a loop computes them instead.
 _LEAST_REPEATED = 5
 #: The values of a tensor's elements in a body, by their indices.
 ElementValues = dict[tuple[Index, ...], LoweredValue]
@@ -59,8 +59,8 @@ class Lowering(LoopBody):
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        #: The number of elements that each fold being unrolled computes, outermost first, including repetitions by
-        #: outer folds.
+        #: For each fold that is being unrolled, outermost first: how many elements it computes, including repetitions
+        #: by outer folds.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
         self._total = math.prod(self.domain)
@@ -77,13 +77,13 @@ class Lowering(LoopBody):
         finally:
             if replacement is not None:
                 self._stored[tensor] = replacement
-                # Others load the element, and thus wait for it to be stored.
+                # Forget the element, so that other loops load it, and thus wait until it is stored.
                 self._memo.pop(key, None)
             if loaded is not None:
                 self._memo[key] = loaded
 
     def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        # A trampoline, because graphs are deeper than Python's stack.
+        # A trampoline instead of recursion, because graphs are deeper than Python's stack.
         stack: list[tuple[tuple[Tensor, tuple[Index, ...]], _Evaluation]] = []
         request: tuple[Tensor, tuple[Index, ...]] = (tensor, tuple(coordinates))
         while True:
@@ -119,14 +119,14 @@ class Lowering(LoopBody):
         return [*computed[len(computed) // 2 :][:1]]
 
     def repeated(self, roots: Container[Tensor | None]) -> list[Tensor]:
-        """Return tensors, other than roots, many elements of which the body computes one by one."""
+        """Return tensors of which the body computes many elements one by one, except for `roots`."""
         counts = Counter(tensor for tensor, _ in self._memo if isinstance(tensor, Mapped))
         found = [x for x, n in counts.items() if n >= _LEAST_REPEATED and resolve(x, self._stored) is x]
         inner = {x for tensor in found for x in tensor.inputs}
         return [x for x in found if x not in inner and x not in roots]
 
     def values_of(self, names: frozenset[str]) -> dict[Mapped, ElementValues]:
-        """Return the values of the tensors that use a named scalar, if the body computes all elements."""
+        """For each tensor that uses a scalar in `names`, return its values if the body computes all its elements."""
         found: dict[Mapped, ElementValues] = {}
         for tensor, at in self._memo:
             if not isinstance(tensor, Mapped) or tensor in found or not tensor.uses_any(names):
@@ -312,7 +312,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return indices within the replaced slice, with None for each index outside; None if an index is unknown."""
+        """Return indices within the replaced slice, with None for each index outside; None if an index may vary."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):

@@ -23,7 +23,7 @@ def ordered_steps(
     points: PointLoops,
     profile: DeviceProfile,
 ) -> list[Step | int]:
-    """Order nodes, and fuse loops; return a number for each kernel of `points`.
+    """Order nodes, and fuse loops; return the steps, with a number for each kernel that `points` will build.
 
     `lowering_of` writes the body of a kernel over a domain.
     """
@@ -110,7 +110,7 @@ class SlowValues:
     """Lets kernels load the results of slow functions that an earlier kernel computes.
 
     Two loops over the same data remain separate kernels if one of them needs a sum over all points of the other, or if
-    one of them unrolls an axis. Without this pass, both would compute the values that both use.
+    one of them unrolls an axis. Without this pass, each kernel would compute the values that both kernels use.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SlowValues:
         self._slow = SLOW_ON_CPU if profile.runs_items_serially else SLOW_ON_GPU
         #: For each tensor, the number of the first kernel that computes it, and its values in this kernel.
         self._first: dict[Mapped, tuple[int, ElementValues]] = {}
-        #: Where the first kernel stores a tensor.
+        #: Maps a tensor to the location at which the first kernel stores it.
         self._regions: dict[Mapped, Stored] = {}
 
     def share(self) -> list[Step]:
@@ -171,7 +171,7 @@ class SlowValues:
         self._regions[tensor] = region
 
     def _loading(self, step: FusedKernel, known: dict[Mapped, Stored]) -> FusedKernel:
-        """Return the kernel of a step if the known tensors are stored."""
+        """Return the kernel that a step becomes if the `known` tensors are stored."""
         lowering = self._lowering_of(step.loops[0].domain)
         self._stored.update(known.items())
         try:

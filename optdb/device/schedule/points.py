@@ -1,7 +1,7 @@
 """Loops over one point, such as the scalars of an unrolled recurrence: no two kernels compute the same scalar.
 
-The loops of a schedule share one body. Each kernel computes a range of the body's steps, and stores those that later
-kernels use.
+The loops of a schedule share one body. Each kernel computes a range of the body's steps, and stores the results that
+later kernels use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Segment:
     grid: LoopGrid
     end: int = 0
     targets: list[Target] = field(default_factory=list)
-    #: The stored steps that later segments use, by dtype.
+    #: The steps whose results later segments use, by dtype.
     passed: dict[str, list[int]] = field(default_factory=dict)
 
 

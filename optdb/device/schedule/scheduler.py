@@ -161,7 +161,7 @@ class Schedule(ElementwiseSchedule):
                 if start % carried.length not in read:
                     self._store_in_place(value, target)
                     continue
-                # The step may still read the row, so the new value is copied to the row at the end of the step.
+                # The step also reads the row, so the new value is copied to the row at the end of the step.
                 region = Stored(Buffer(target.size, target.dtype), target.shape)
                 late.append((self.store(value, region), target))
         steps = self.steps()
@@ -331,11 +331,11 @@ class Schedule(ElementwiseSchedule):
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
-        """Return the number of partial results of a scattered sum that all groups share; 0 if each item has its own."""
+        """Return how many partial results of a scattered sum all groups share; 0 if each work item has its own."""
         size = np.dtype(tensor.dtype).itemsize
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
             return 0
         count = max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
-        # A power of two, so that tensors of other lengths often need no other programs.
+        # A power of two, so that tensors of similar lengths often share a program.
         return 1 << count.bit_length() - 1
