@@ -5,10 +5,10 @@
     import optdb.pytensor
     f = pytensor.function([x], y, mode="OPENCL")
 
-The first call for given input shapes traces a function (``optdb.device.functions``) and fuses it into a few kernels,
-which each call launches. `dispatch` maps ops to the functions that trace them; each family of ops has its own module.
-Other ops run on the host. In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for the
-shapes of the inputs.
+The first call for given input shapes traces a function (``optdb.device.functions``) and fuses it into a few kernels;
+later calls launch these kernels. `dispatch` maps ops to the functions that trace them; each family of ops has its own
+module. Other ops run on the host. In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster
+for the shapes of the inputs.
 """
 
 from optdb.pytensor import versions

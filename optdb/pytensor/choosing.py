@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
 For new input shapes, the first calls alternate between two sides: the device and the default linker. One of these calls
-runs on both sides, and the two results must agree; each of the others runs on one side only. Each call, even if it runs
-on both sides, advances shared variables and random generators exactly once.
+runs on both sides, and the two results must agree; all other calls run on one side only. Each call, even if it runs on
+both sides, advances shared variables and random generators exactly once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SideChoice:
 class Trial:
     """Alternates calls with certain shapes between the two sides until one side is chosen.
 
-    `run` takes a side and returns the function that runs calls on it. `overwritable` lists the positions of the inputs
+    `run` takes a side and returns the function that runs calls on that side. `overwritable` lists positions of inputs
     that the default linker may overwrite. `updates` maps an output's number to the position of the input that the
     output updates.
     """
@@ -141,7 +141,7 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on the device without overwriting the inputs; if the device fails, use the default linker."""
+        """Run a call on the device; if the device fails, which leaves the inputs unchanged, use the default linker."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
@@ -227,7 +227,7 @@ class ChoosingFunction:
         self._updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         self._lock = threading.RLock()
         self._default: CellFunction | None = None
-        #: Runs calls on the device while the device can still be chosen.
+        #: Runs calls on the device; None before it is compiled, and when the device can no longer be chosen.
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of the inputs whose shapes may differ.

@@ -142,7 +142,7 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     times = checked_times(times)
     with_bar = shows_progress(None)
     if any(given.update is not None and not given.implicit for given in f.maker.inputs):
-        # Each call reads the value that was passed, and stores the next value in the input.
+        # Each call must read the value that was passed, not the next value that the previous call stored in the input.
         return calls_in_chunks(functools.partial(f, *args, **kwargs), times, with_bar)
 
     def repeat(cells: Any) -> Any:
@@ -190,7 +190,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function with its thunk replaced by `run` for this call."""
+    """Call a function; for this call, `run` replaces the `run` of the function's thunk."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)

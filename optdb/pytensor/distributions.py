@@ -78,7 +78,7 @@ class Term:
         return Term(Constant(np.asarray(other, self.dtype))) / self
 
     def choose(self, yes: Term, no: Term) -> Term:
-        """Return one term where a condition holds, and another term elsewhere."""
+        """Return `yes` where this condition holds, and `no` elsewhere."""
         return self._applied("Switch", yes, no, dtype=yes.dtype)
 
 

@@ -23,7 +23,7 @@ from optdb.device.tensors import Tensor
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
 
-#: Scalar ops whose names differ from the names of their classes.
+#: Maps the names of PyTensor's scalar op classes to the names of the scalar operations, if the names differ.
 _NAMES = {
     "Sign": "Sgn",
     "Reciprocal": "Inv",
@@ -108,7 +108,7 @@ def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: GraphTra
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if lengths differ, or if an axis broadcasts although it is not broadcastable."""
+    """Raise ValueError if lengths differ, or if an input would broadcast along an axis although its type forbids it."""
     for axis in range(node.outputs[0].type.ndim):
         lengths = [x.shape[axis] for x in inputs]
         if all(length == lengths[0] for length in lengths):

@@ -1,4 +1,4 @@
-"""Groups of host nodes, each of which is compiled as one function."""
+"""Groups of host nodes; each group is compiled as one function."""
 
 from __future__ import annotations
 

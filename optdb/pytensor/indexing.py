@@ -180,7 +180,7 @@ class Region:
         return Constant(is_named.reshape(shape)), Constant(np.maximum(table, 0))
 
     def spread(self, part: Tensor, x: Tensor, source: Tensor) -> Tensor:
-        """Return, for each element of `x`, the element of `part` that `sources` selects."""
+        """Return, for each element of `x`, the element of `part` whose number is in `source`."""
         first, last = self.looked_up.start, self.looked_up.stop
         if isinstance(part, Constant) and isinstance(source, Constant) and not self.stripes:
             return Constant(part.value.reshape(-1)[source.value])

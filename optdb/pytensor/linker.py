@@ -107,7 +107,7 @@ class Computation(Protocol):
 class DeviceThunk:
     """The thunk of a function, which computes the graph and updates the inputs."""
 
-    #: The thunk stores updates, so PyTensor's function must not.
+    #: PyTensor's function need not store updates, because the thunk stores them.
     need_update_inputs = False
     lazy = False
 

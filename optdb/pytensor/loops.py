@@ -55,8 +55,8 @@ class _ScanLoop:
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array that it is written to and the row for the first step, or None if this
-        #: array only holds results.
+        #: For each result of a step: the array in which it is stored, and the row that the first step writes. None for
+        #: results that no step reads; their arrays are added later.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
@@ -248,7 +248,7 @@ class _StepTracer:
 
 
 class _StepTrace(InnerTrace):
-    """The trace of an inner graph for the rows of one step."""
+    """Traces a loop's inner graph once, for a step whose inputs may be rows of arrays (`StepRow`)."""
 
     def results(self) -> list[Value]:
         """Return the results of a step; raise OnHost if a node needs the host."""

@@ -22,7 +22,7 @@ class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where
 
     @property
     def linker(self) -> Any:
-        asking = sys._getframe(1)  # `pm.sample`, when it calls nutpie
+        asking = sys._getframe(1)  # if PyMC samples with nutpie, this is the frame of `pm.sample`
         is_sampling = asking.f_globals.get("__name__") == "pymc.sampling.mcmc"
         if is_sampling and asking.f_locals.get("sampler") == "nutpie":
             warnings.warn(

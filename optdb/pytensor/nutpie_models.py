@@ -154,7 +154,7 @@ class _Functions:
     def logp(self, parameters: HostArray) -> tuple[float, HostArray]:
         """Return the log density and its gradient.
 
-        If the density is undefined, the density and the gradient are NaN, which nutpie counts as a divergence.
+        If the density or the gradient is undefined, the returned density is NaN, which nutpie counts as a divergence.
         """
         try:
             with self._lock:

@@ -140,7 +140,7 @@ def _on_host(op: RandomVariable) -> OnHost:
 
 
 def _check(formula: Formula, parameters: Sequence[Tensor]) -> None:
-    """Raise OnHost if parameters are known to be invalid or only the host can check them."""
+    """Raise OnHost if parameters are known to be invalid, or if only the host can check them."""
     if all(isinstance(x, Constant) for x in parameters):
         values = [np.asarray(x.value, "float64") for x in parameters if isinstance(x, Constant)]
         with np.errstate(all="ignore"):
@@ -151,7 +151,7 @@ def _check(formula: Formula, parameters: Sequence[Tensor]) -> None:
 
 
 def _are(tensors: Sequence[Tensor], numbers: Sequence[float]) -> bool:
-    """Return whether tensors are constants whose elements are all equal to the given numbers."""
+    """Return whether each tensor is a constant, and all its elements equal the number at the tensor's position."""
     pairs = zip(tensors, numbers, strict=True)
     return all(isinstance(x, Constant) and bool((x.value == number).all()) for x, number in pairs)
 

@@ -36,7 +36,7 @@ def _set_value(set_value: Any, self: Container, value: Any) -> None:
 
 
 def _fetching(call: Any) -> Any:
-    """Make a function's call fetch values that the function cannot read on a device, and mark updated arrays."""
+    """Make calls fetch values that the function cannot read on a device, and replace updated arrays with views."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ KEEP_SOURCE = "optdb_keep_source"
 
 @dataclass(frozen=True)
 class Source:
-    """A copy of a graph before rewriting, and the names and tags of rewrites that the user has added to the mode."""
+    """A copy of a graph before rewriting, and the tags of rewrites that the user has included or excluded."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -59,7 +59,7 @@ def source_of(fgraph: Any) -> Source:
         for var in (output, *(output.owner.inputs if output.owner else ())):
             found: Source | None = getattr(var.tag, "optdb_source", None)
             if found is not None:
-                # Updates are the last outputs, and a copy of a function may have none.
+                # A copy of a function may drop the updates. They are the last outputs, so cutting the list drops them.
                 return replace(found, outputs=found.outputs[: len(fgraph.outputs)])
     return Source(*_copy(fgraph.inputs, fgraph.outputs))
 

@@ -124,7 +124,7 @@ class GraphTrace:
         return self._values[var]
 
     def concrete(self, var: Variable) -> HostArray:
-        """Return a variable's value, which must be the same in later calls."""
+        """Return a variable's value; the trace is then valid only for calls in which it has the same value."""
         value = self.value(var)
         if not isinstance(value, Tensor):
             raise OnHost(f"{var} is not an array")
@@ -176,7 +176,8 @@ class GraphTrace:
             except (OnHost, NoCode) as reason:
                 self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
-                    # The node belongs to the group of all nodes, or to the group that computed its inputs.
+                    # The group of all nodes, or the group that computed the inputs, should also contain this node, so
+                    # trace again.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):
@@ -191,7 +192,7 @@ class GraphTrace:
         self._values[var] = value
 
     def _folded(self, node: Apply, inputs: Sequence[Value]) -> list[Value] | None:
-        """Return the outputs of a node whose inputs are small constants."""
+        """Return the outputs of a node whose inputs are small constants; None for other nodes."""
         constants = [x for x in inputs if isinstance(x, tensors.Constant) and x.size <= _FOLDED_ELEMENTS]
         if len(constants) < len(inputs) or not inputs or not folds(node):
             return None
