@@ -106,7 +106,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
     text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     keeps_lines = along[0] and not block.transposes
-    # In this layout, items begin to read a stage before the previous one ends, so one copy fewer may be pending.
+    # In this layout, a copy begins after the wait and not before, so one copy fewer may be pending.
     pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
