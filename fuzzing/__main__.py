@@ -23,7 +23,7 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Number of examples per process, which keeps compiled code in memory; smaller with a C compiler, which takes long.
+#: Examples per process without and with a C compiler: a process keeps compiled code in memory, and C compiles slowly.
 CHUNK, CHUNK_OF_C = 100, 10
 #: One in this many processes has a C compiler.
 C_SHARE = 8
@@ -113,7 +113,7 @@ def _tasks(
     only: Mapping[str, Sequence[str]],
     without: Sequence[str],
 ) -> Iterator[Task]:
-    """Yield the tasks: on each device in turn, with each combination of a process's switches in turn."""
+    """Yield the tasks, which cycle through the devices and through the combinations of process-wide switches."""
     processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
     for number, device in enumerate(itertools.cycle(devices)):
         if examples <= 0:
@@ -132,7 +132,7 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return, in random order, the processes that leave every switch a value; raise `click.UsageError` if none does."""
+    """Return, shuffled, the processes that are compatible with `only`; raise `click.UsageError` if there are none."""
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
     possible = [process for process in processes if _excludes(process, only) is None]
@@ -143,7 +143,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 
 
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
-    """Return why a process excludes every value that `only` allows for some switch; None if no switch is affected."""
+    """Return why a process excludes all values to which `only` restricts some switch; None if it does not."""
     for name, values in only.items():
         excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
         rules = [rule for rule in excluded if rule is not None]
@@ -152,12 +152,12 @@ def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None
     return None
 
 
-#: The number that is added to the seed if a process has died and another process runs the remaining examples.
+#: If a process dies, this number is added to the seed of the process that runs the remaining examples.
 _NEXT_SEED = 500_000
 
 
 def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run some examples; return the results, and differences or the error that ended a process."""
+    """Run a task's examples; return the results, and a list of differences and of errors that ended a process."""
     whole = Found()
     troubles: list[str] = []
     while whole.drawn < task.examples and len(troubles) < task.differences:
@@ -175,7 +175,7 @@ def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
 
 
 def _run_process(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run some examples in a process; return its results, and differences or the error that ended it."""
+    """Run a task in a process; return its results, and a list of differences and of the error that ended it, if any."""
     if task.until is not None and time.time() > task.until:
         return Found(), []
     own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())

@@ -1,4 +1,4 @@
-"""One program computed with some switches, and compared call by call with Theano's unoptimized Python."""
+"""Computes one program under some switches, and compares each call with Theano's unoptimized Python code."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Held:
 
 
 def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
-    """Compare results and shared values of a program with the reference; return whether any were compared.
+    """Compare a program's results and shared values with the reference; return whether any call was compared.
 
     After each call the caller overwrites its arguments and every second result, which must have no effect. All results
     that the caller holds are checked again after each later call; a borrowed result is checked until the next call of
-    the function that lent it. A call is omitted if the reference raises in it. Raise `Differs` if a value differs.
+    the function that lent it. A call for which the reference raises is omitted. Raise `Differs` if a value differs.
     """
     return _Comparison(program, switches, device).run()
 
@@ -65,7 +65,7 @@ class _Comparison:
         return self._checked > 0
 
     def _step(self, number: int) -> None:
-        """Make a call, unless the reference raises in it, and check everything."""
+        """Make a call and check everything, unless the reference raises for this call."""
         call = self._program.calls[number]
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)
@@ -105,7 +105,7 @@ class _Comparison:
                 continue
             result, usual = self._results[output], arguments[index]
             borrowed = any(held.seen is result and held.lender is not None for held in self._held)
-            # If the call is repeated, its first repetition may overwrite results that were lent earlier.
+            # The first of several repetitions of a call may overwrite a borrowed result that a later repetition reads.
             if borrowed and (on_host or call.times > 1):
                 continue
             if (result.dtype, result.shape) == (usual.dtype, usual.shape):
@@ -134,14 +134,14 @@ class _Comparison:
             self._check(what, ours, theirs)
             if not borrow:
                 self._held.append(_Held(what, ours, np.array(theirs)))
-            # Theano lets a borrowed result share memory with other results, which their owner may overwrite.
+            # In Theano, a borrowed result may share memory with another result, which the caller may overwrite.
             elif not _shares(ours, [*arguments, *self._results[:index], *self._results[index + 1 :]]) and not _shares(
                 theirs, aliases
             ):
                 self._held.append(_Held(what, ours, np.array(theirs), call.function))
 
     def _check_held(self, where: str, called: int | None = None) -> None:
-        """Check that held results are unchanged; forget those that a call of their function may have changed."""
+        """Check that held results are unchanged, except results that the function `called` lent earlier."""
         now = where.removeprefix("after ")
         self._held = [
             held
@@ -152,7 +152,7 @@ class _Comparison:
             self._check(f"{held.what}, compared again {where}", held.seen, held.expected)
 
     def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
-        """Overwrite arguments and every other result, as their owner may.
+        """Overwrite the arguments and every second result, as the caller may, because they belong to it.
 
         An argument that a host function may overwrite is left alone, because it may hold the next value of a shared
         variable.

@@ -56,7 +56,7 @@ class Case:
     #: The shapes of the arrays.
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
-    #: Integers after the arrays: the shape of a gradient, or windows, strides and pads.
+    #: The op's integer arguments, which follow the arrays: the shape of a gradient, or windows, strides and pads.
     numbers: tuple[tuple[int, ...], ...] = ()
 
     def __str__(self) -> str:
@@ -65,8 +65,8 @@ class Case:
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays: small integers, so that sums are exact.
 
-        If a maximum is searched for, all elements differ: Theano's Python code also compares the maximum with elements
-        beyond windows that begin in the padding.
+        For the gradient of a maximum, all elements differ: if a window begins in the padding, Theano's Python code also
+        compares the maximum with elements beyond the window.
         """
         rng = np.random.RandomState(sum(map(sum, self.shapes)))
         arrays = [rng.randint(-3, 4, shape).astype(self.dtype) for shape in self.shapes]
@@ -77,7 +77,7 @@ class Case:
         return arrays
 
     def _largest(self, x: np.ndarray, gz: np.ndarray) -> np.ndarray:
-        """Return the largest elements that a pooling of `x` finds, or zeros if it raises."""
+        """Return the result of max-pooling `x`, or zeros if the pooling raises."""
         forward = pool.Pool(ignore_border=self.op.ignore_border, mode="max", ndim=self.op.ndim)
         try:
             return performed(forward, [x, *self.host_numbers()])
@@ -100,7 +100,7 @@ def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def compare(case: Case, device: str = "auto") -> str:
-    """Compute a case on a device; return 'equal', or 'refused' if both Theano's op and the device raise."""
+    """Compute a case on a device and with Theano's op; return 'equal', or 'refused' if both raise."""
     arrays = case.arrays()
     expected: np.ndarray | Exception
     try:
@@ -129,12 +129,12 @@ def compare(case: Case, device: str = "auto") -> str:
 
 
 def _brief(error: Exception) -> str:
-    """Return an error without Theano's details about the node."""
+    """Return an error's type and first line, without Theano's details about the node."""
     return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def _wide(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return arrays for Theano: its Python code does not convolve float16."""
+    """Return the arrays for Theano, whose Python code does not convolve float16, so these become float32."""
     return [array.astype("float32") for array in arrays] if case.dtype == "float16" else arrays
 
 
@@ -150,15 +150,15 @@ def _paddings(dims: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def convolutions(draw: Any) -> Case:
-    """Draw a convolution or one of its gradients; in most cases, arrays match."""
+    """Draw a convolution or one of its gradients; in most cases, the shapes of the arrays match."""
     dims = draw(st.sampled_from([2, 2, 2, 3]))
     kind = draw(st.sampled_from(["forward", "weights", "inputs"]))
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     unshared = dims == 2 and draw(st.integers(0, 3)) == 0
-    # Draw a size of 0 more often than by chance.
+    # Sizes are small, and one in six is 0.
     some = st.sampled_from([1, 2, 3, 0, 1, 2])
     batch, channels, features = draw(some), draw(some), draw(some)
-    # With more filters, a GPU uses tiles.
+    # With this many channels or filters, a GPU uses tiles.
     if draw(st.integers(0, 2)) == 0:
         channels, features = draw(st.sampled_from([(1, 4), (2, 5), (8, 1), (9, 3), (3, 17)]))
     image, taps = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 0, 4))
@@ -227,7 +227,7 @@ def poolings(draw: Any) -> Case:
 
 
 def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
-    """Compare random cases; return how many were equal, and how many both sides refused."""
+    """Compare random cases; return the number of equal cases, and the number of cases that both sides refused."""
     counts = {"equal": 0, "refused": 0}
 
     @seed(number)

@@ -13,9 +13,9 @@ __all__ = ["interrupt_at"]
 
 @contextmanager
 def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
-    """Raise SIGINT at one of the Python events in the block; yield a function that returns whether it was reached.
+    """Raise SIGINT at a numbered event in the block; yield a function that returns whether the event was reached.
 
-    Events are the beginning of a Python function, and the return of a C function.
+    The events, counted from one, are calls of Python functions and returns of C functions.
     """
     left = event
 
@@ -26,7 +26,7 @@ def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)
 
-    # An interrupt in a finalizer is printed, and lost.
+    # Python cannot raise an interrupt in a finalizer; it would print the interrupt instead.
     usual_hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     sys.setprofile(count)
     try:

@@ -1,4 +1,4 @@
-"""Common code of the fuzzers that are state machines: chunks of runs, Hypothesis, and calls in threads."""
+"""Common code of the fuzzers that are state machines: chunks of runs, settings of Hypothesis, and calls in threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Chunk = TypeVar("Chunk", bound=Runs)
 def run_processes(
     worker: str, runs: int, steps: int, seed: int, processes: int, timeout: float, flags: dict[str, str] | None = None
 ) -> None:
-    """Make runs in processes of a worker module with some environment variables; exit with status 1 if one differs."""
+    """Make runs in processes that execute the module `worker`; exit with status 1 if a run differs, or else with 0."""
 
     def run(chunk: Runs) -> str:
         return run_worker(worker, (chunk.seed, chunk.runs, chunk.steps), timeout, flags).trouble
@@ -57,13 +57,13 @@ def run_processes(
 
 
 def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield the seed and the number of the runs of each process."""
+    """Yield, for each process, the seed and the number of its runs."""
     for number, first in enumerate(range(0, runs, _RUNS_OF_A_PROCESS)):
         yield seed * 1_000_000 + number, min(runs - first, _RUNS_OF_A_PROCESS)
 
 
 def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
-    """Make runs, several chunks at a time; print the chunks with differences, and return the number of these chunks."""
+    """Make runs, several chunks at a time; print the chunks with differences, and return how many chunks differ."""
     begun = time.monotonic()
     done = 0
 
@@ -79,14 +79,14 @@ def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes:
 def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, steps: int, shorten: bool) -> None:
     """Make random runs of a state machine of at most `steps` steps; raise the error of a failing run.
 
-    Hypothesis stores the seed in the machine's class. With `shorten`, the error is that of the shortest failing run,
-    whose search takes many times as long.
+    The seed is stored in the machine's class. With `shorten`, this is the shortest failing run that Hypothesis finds,
+    and the search for it takes many times as long as the runs.
     """
     run_state_machine_as_test(seed(number)(machine), settings=chosen_settings(runs, shorten, stateful_step_count=steps))
 
 
 def chosen_settings(examples: int, shrinks: bool = True, **others: Any) -> settings:
-    """Return the settings with which Hypothesis draws some examples, without a time limit or a database."""
+    """Return Hypothesis settings for a number of examples, without a time limit and without a database."""
     return settings(
         max_examples=examples,
         database=None,
@@ -108,7 +108,7 @@ def end_with_failure(run: Callable[[], None]) -> None:
 
 
 def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return the results of calls in separate threads; raise an error of one of them."""
+    """Make each call in its own thread; return the results, or raise the error of a failed call."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 

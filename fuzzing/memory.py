@@ -1,4 +1,4 @@
-"""Contexts that are treated as those of devices with their own memory, for both hosts' fuzzers."""
+"""Treats a device as one with its own memory; the fuzzers of Theano and of PyTensor use this."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SIZES = TransferSizes(least=1, piece=64)
 
 
 def use_separate_memory(context: Context) -> None:
-    """Treat a device as one that does not share the host's memory, before anything is computed on it.
+    """Treat a device as one that does not share the host's memory; call this before anything is computed on the device.
 
     Arrays of any size are then copied to and from the device through pinned memory, most of them in several pieces,
-    although this takes longer.
+    although direct access would be faster.
     """
     context.profile = replace(context.profile, shares_host_memory=False)
     context.options = replace(context.options, transfer_sizes=_SIZES)

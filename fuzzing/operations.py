@@ -1,7 +1,7 @@
-"""The operations of random graphs: on small integers, which are exact in every dtype.
+"""The operations of random graphs. They compute with small integers, which are exact in every dtype.
 
-An :class:`Operation` says which values it takes and the shape of its result. Lengths are symbolic (see `Length`), so
-that a graph is valid for inputs of any size, and two values match if their lengths are the same expression.
+An :class:`Operation` defines which values it accepts, and the shape of its result. Lengths are symbolic (see `Length`),
+so that a graph is valid for inputs of any size; two lengths are equal if they are the same expression.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
 
-#: A number, the name of a length that calls choose, or an expression (an operation with its operands).
+#: The length of an axis: a number, the name of a length that each call chooses, or an expression as a tuple of an
+#: operation and its operands.
 Length = Any
 
 
@@ -63,8 +64,9 @@ class Value:
 class Operation:
     """A way to compute a value from others.
 
-    `build` returns the variable, from the arguments' variables and one of `params`; `shape` returns its lengths, from
-    the arguments. `slots` has a predicate for each argument, which also gets the earlier arguments.
+    `build` takes the arguments' variables and one of `params`, and returns the new variable; `shape` takes the
+    arguments, and returns the new variable's lengths. `slots` has a predicate for each argument, which also gets the
+    earlier arguments.
     """
 
     build: Callable[..., Any]
@@ -102,12 +104,12 @@ def _real_array(value: Value) -> bool:
 
 
 def _accumulated(value: Value) -> bool:
-    """Return whether NumPy's cumsum keeps the dtype, as the type of Theano's CumOp claims: it widens small integers."""
+    """Return whether NumPy's cumsum keeps the dtype, as Theano's CumOp promises; cumsum widens small integers."""
     return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
 def _masked(value: Value) -> bool:
-    """Return whether a mask of the same shape can select elements: Theano makes no mask of a broadcastable axis."""
+    """Return whether a mask of the same shape can select elements; in Theano, a mask cannot be broadcastable."""
     return _real_array(value) and not any(value.var.broadcastable)
 
 
@@ -170,7 +172,7 @@ def _exact(var: Any, of: Any) -> Any:
 
 
 def _part(first: Length) -> Callable[..., tuple[Length, ...]]:
-    """Return a shape in which an expression replaces the first length."""
+    """Return a `shape` function that replaces the first length by an expression of it."""
     return lambda value, *_: ((*first, value.shape[0]), *value.shape[1:])
 
 
@@ -203,16 +205,17 @@ def _pooled(var: Any, mode: str) -> Any:
 
 
 def _class_is_certain(var: Any, index: Any) -> Any:
-    """Return 1 for each row with a positive element in a column: its cross entropy is exactly 0, and not infinite."""
+    """Return 1 where a row is positive in column `index`: its cross entropy is exactly 0, and otherwise infinite."""
     entropies = tt.nnet.crossentropy_categorical_1hot(_exact(tt.gt(var, 0), var), tt.clip(index, 0, var.shape[1] - 1))
     return _exact(tt.eq(entropies, 0), var)
 
 
 def _loss_of_classes(var: Any, index: Any) -> Any:
-    """Return, for each element, whether the gradient of a cross entropy moves it far down, far up, or not.
+    """Return, for each element, whether the gradient of a cross entropy is far above 0, far below 0, or neither.
 
-    The softmax of a row is near 0 except for its largest elements: near 1 for one, near a half for two, and so on. A
-    row whose class is not among its largest elements has a large loss, and counts twice. No power of e is 0 in float32.
+    The softmax of a row is near 0, except at the row's largest elements: near 1 if there is one, near 1/2 if there are
+    two, and so on. The numbers of a row are doubled if its class is not among its largest elements, because its loss is
+    then large. Scores are so small that no exponential underflows to 0 in float32.
     """
     scores = 8 * tt.clip(var, -4, 4)
     losses = tt.nnet.categorical_crossentropy(tt.nnet.softmax(scores), tt.clip(index, 0, var.shape[1] - 1))
@@ -222,7 +225,7 @@ def _loss_of_classes(var: Any, index: Any) -> Any:
 
 
 def _softmax_winner(var: Any) -> Any:
-    """Return 1 for each element that equals the largest in its row; unlike a softmax, this is exact."""
+    """Return 1 where an element is the largest of its row, alone or with one equal; unlike a softmax, this is exact."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
 
 
@@ -235,12 +238,12 @@ def _narrow(var: Any) -> Any:
     return tt.clip(var, -1, 1)
 
 
-#: Number of products in a sum, which is large enough for optdb to join them.
+#: Number of products in a sum, large enough for optdb to compute them as a single product.
 _PRODUCTS = 9
 
 
 def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
-    """Return a sum of products, like a weight's gradient in an unrolled loop; some factors are views, or used twice."""
+    """Return a sum of products, like a weight's gradient in an unrolled loop; some factors are views or used twice."""
     terms = []
     for number in range(_PRODUCTS):
         one, other = _narrow(a + number % 5 - 2), _narrow(b - number % 3)
@@ -253,7 +256,7 @@ def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
 
 
 def _steps(a: Any, b: Any) -> Any:
-    """Return the results of unrolled steps on the parts of one array, each multiplied by one matrix."""
+    """Return the last state of an unrolled loop, which multiplies each part of one array by the same matrix."""
     numbers = tt.arange(_PRODUCTS, dtype="int8").dimshuffle(0, "x", "x") - 4
     parts, total = _narrow(a.dimshuffle("x", 0, 1) + tt.cast(numbers, a.dtype)), tt.zeros_like(a)
     for number in range(_PRODUCTS):
@@ -262,7 +265,7 @@ def _steps(a: Any, b: Any) -> Any:
 
 
 def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
-    """Return the results of a loop over its states and a matrix, and the gradients, which use the states again."""
+    """Return a matrix computed from the states of a loop and from their gradients, which also read the states."""
     # BLAS accepts no empty matrix.
     ones = tt.ones((a.shape[0] + 1, a.shape[1] + 1), a.dtype)
     part = tt.set_subtensor(ones[1:, 1:], _narrow(a))
@@ -279,13 +282,13 @@ def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
 
 
 def _in_fours(var: Any) -> Any:
-    """Return a matrix that is padded with zeros to larger multiples of four rows and columns."""
+    """Return a matrix with zeros appended, so that its numbers of rows and columns become larger multiples of four."""
     rows, columns = (var.shape[axis] // 4 * 4 + 4 for axis in range(2))
     return tt.set_subtensor(tt.zeros((rows, columns), var.dtype)[: var.shape[0], : var.shape[1]], var)
 
 
 def _product_of_fours(a: Any, turned: str) -> Any:
-    """Return a product of two matrices plus a bias; a GPU may read four elements of their long rows at a time."""
+    """Return a product of two matrices plus a bias; rows are so long that a GPU may read four elements at a time."""
     left, right = _narrow(a), _narrow(a.T - 1)
     turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")
     parts = [_in_fours(left.T if turns_left else left)] * _PRODUCTS
@@ -316,14 +319,14 @@ def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _convolved(var: Any, flipped: bool) -> Any:
-    """Return the last feature of a convolution that has too many features for a GPU's kernels for few features."""
+    """Return the last feature of a convolution with five features: too many for a GPU's kernels for few features."""
     taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
     image = _narrow(var).dimshuffle("x", "x", 0, 1)
     return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]
 
 
 def _bidiagonal(var: Any) -> Any:
-    """Return a triangle of an array's signs, with a condition number so small that rounding makes results exact."""
+    """Return a triangular matrix of signs; its condition number is so small that rounding makes results exact."""
     signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
     n = var.shape[0]
     return 2 * tt.eye(n, dtype=var.dtype) + tt.eye(n, n, -1, dtype=var.dtype) * signs.dimshuffle(0, "x")
@@ -343,20 +346,20 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Return whether a float array can be the second factor; Theano rejects outer products of float16."""
+    """Return whether `second` is a float array and can follow `first` in a product; Theano has no float16 outer one."""
     is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
     halves = "float16" in (first.var.dtype, second.var.dtype)
     return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)
 
 
 def _square(b: Value, a: Value) -> bool:
-    """Return whether a product of a float matrix with another matrix keeps the shape and the dtype."""
+    """Return whether `b` is a matrix such that the product of `a` and `b` has the shape and the dtype of `a`."""
     return b.var.dtype == a.var.dtype and b.shape == (a.shape[1], a.shape[1]) and _of_float_matrices(a, b)
 
 
 #: Operations by name.
 OPERATIONS: dict[str, Operation] = {
-    # Theano's own rewriters move the sign of an unsigned number out of a wider product.
+    # Only signed numbers: Theano's own rewriters move the sign of an unsigned number out of a wider product.
     "negative": Operation(lambda a, _: -a, _same, (_signed,)),
     "plus": Operation(lambda a, k: _exact(_bounded(a) + k, a), _same, (_number,), (1, 2, -3)),
     "times": Operation(lambda a, k: _exact(_small(a) * k, a), _same, (_real,), (2, 3)),
@@ -404,7 +407,7 @@ OPERATIONS: dict[str, Operation] = {
         (lambda value: value.ndim == 1, lambda b, a: b.ndim == 2 and a.shape == (("product", *b.shape),)),
     ),
     "reversed": Operation(lambda a, _: a[::-1], _same, (_array,)),
-    # Theano's Python code divides by the length.
+    # Theano's Python code divides by the length, so the length must not be 0.
     "rolled": Operation(
         lambda a, k: tt.roll(a, k, axis=0), _same, (lambda a: a.ndim > 0 and isinstance(a.shape[0], int),), (1, -1)
     ),

@@ -16,7 +16,7 @@ from fuzzing.switches import EXCLUDED, Compilation, Process, Surroundings, Switc
 
 __all__ = ["Pairs"]
 
-#: The prefix of the other function's switches.
+#: Prefix for the names of the other function's switches.
 OTHER = "other "
 
 Value = tuple[str, str]
@@ -26,7 +26,7 @@ _OWN = values_of(Compilation)
 
 
 class Pairs:
-    """Counts of values that were drawn together, for the same function or for the two functions of an example."""
+    """Counts how many examples have each pair of switch values, in the same function or in their two functions."""
 
     def __init__(self, counts: Mapping[str, int] | None = None, examples: int = 0) -> None:
         self.counts = Counter(counts or {})
@@ -54,11 +54,11 @@ class Pairs:
         return self.counts[_key(one, other)]
 
     def never(self) -> list[tuple[Value, Value]]:
-        """Return the possible pairs that no example has."""
+        """Return the pairs of compatible values that no example has."""
         return [pair for pair in self._possible() if not self.count(*pair)]
 
     def pythons(self) -> tuple[str, ...]:
-        """Return the Pythons that examples ran on."""
+        """Return the Python versions that examples ran on."""
         return tuple(sorted(key.removeprefix("python=") for key in self.counts if _is_python(key)))
 
     def _possible(self) -> Iterator[tuple[Value, Value]]:
@@ -69,7 +69,7 @@ class Pairs:
             yield from _across(one, other)
 
     def tables(self) -> str:
-        """Return Markdown: the switches and their values, and the rarest pair of values for each two switches."""
+        """Return Markdown tables: all values of the switches, and the rarest pair of values for every two switches."""
         switches = {"python": self.pythons(), **_COMMON, **_OWN}
         number = {name: index + 1 for index, name in enumerate(switches)}
         head = "| | switch | values and examples |\n|---|---|---|"
@@ -99,7 +99,7 @@ class Pairs:
         number: Mapping[str, int],
         pairs_of: Callable[[str, str], list[tuple[Value, Value]]],
     ) -> Iterator[str]:
-        """Yield a table of the counts of the rarest pairs; one half of the table is empty."""
+        """Yield the lines of a table of the rarest pairs' counts; cells above the diagonal are empty."""
         yield "| | " + " | ".join(str(number[name]) for name in columns) + " |"
         yield "|---" * (len(columns) + 1) + "|"
         for row in rows:
@@ -108,7 +108,7 @@ class Pairs:
             yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
 
     def write(self, path: Path) -> None:
-        """Write the counts to a file, added to the counts in it."""
+        """Add the counts to the counts in a file."""
         total = Pairs()
         if path.exists():
             total.update(Pairs.read(path))
@@ -123,7 +123,7 @@ class Pairs:
 
 
 def _key(one: Value, other: Value) -> str:
-    """Return the name of a pair; the order of the functions does not matter."""
+    """Return the name of a pair, which does not depend on the order of its two values."""
     bare = [(name.removeprefix(OTHER), value) for name, value in (one, other)]
     across = any(name.startswith(OTHER) for name, _ in (one, other))
     (a, of_a), (b, of_b) = sorted(bare)
@@ -139,13 +139,13 @@ def _of(switches: Mapping[str, tuple[str, ...]], name: str) -> list[Value]:
 
 
 def _values(switches: Mapping[str, tuple[str, ...]], one: str, other: str) -> list[tuple[Value, Value]]:
-    """Return the pairs of values of two different switches that do not exclude each other."""
+    """Return the pairs of values of two different switches, without the pairs whose values exclude each other."""
     pairs = itertools.product(_of(switches, one), _of(switches, other))
     return [pair for pair in pairs if one != other and exclusion(pair[0], [pair[1]]) is None]
 
 
 def _across(one: str, other: str) -> list[tuple[Value, Value]]:
-    """Return the pairs of values of a switch of one function and a switch of the other function."""
+    """Return the pairs of a value of the switch `one` and a value of the other function's switch `other`."""
     return [(a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other))]
 
 

@@ -1,4 +1,4 @@
-"""The device profile and options of a process: its kernels, its memory, and its batches."""
+"""Replaces the device profile and the options of a process: the kernels, the memory and the batches of commands."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ __all__ = [
     "use_smallest_batches",
 ]
 
-#: The kind of device that kernels are written for: the device's own, or, on any device, a GPU. The copying GPU copies
-#: tiles asynchronously, and has an item for each element of short arrays. The warpgroup GPU uses warpgroup instructions
-#: for products with less than the highest precision. Both emulate the instructions of such a GPU.
+#: The kind of device for which kernels are generated: the device's own kind or, on any device, one of three kinds of
+#: GPUs. For a copying GPU, kernels copy tiles asynchronously, and use one work item for each element of short arrays.
+#: For a warpgroup GPU, kernels use warpgroup instructions, unless a product requires the highest precision. The
+#: instructions of these two GPUs are emulated.
 KERNELS = ("own", "gpu", "copying gpu", "warpgroup gpu")
-#: For each kind of kernels, the options with which all products of small matrices use these kernels.
+#: Maps a kind of kernels to options with which even products of small matrices use the kernels of that kind.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": EMULATED, "quad_tiles": "none"},
@@ -46,12 +47,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _CAN_COPY = (8, 0)
 #: The `items_at_once` of a GPU's unit.
 _ITEMS_AT_ONCE = 256
-#: The device's memory: its own kind or, on any device, one that is separate from the host's, as on most GPUs.
+#: Memory kinds: the device's own kind, or treated as separate from the host's memory, as on most GPUs.
 MEMORIES = ("own", "separate")
 
 
 def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any]:
-    """Return a command-line option whose values are assigned to processes in turn."""
+    """Return a command-line option with several values, which processes use in turn."""
     return click.option(
         f"--{name}",
         multiple=True,
@@ -67,7 +68,7 @@ memory_option = _in_turn("memory", MEMORIES, "Whether the device is treated as o
 
 
 def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:
-    """Replace the profile of the device that this process computes on, and its options, before it compiles."""
+    """Replace the profile and the options of this process's device; call this before anything is compiled."""
     if (kernels, memory) == ("own", "own"):
         return
     context = get_context(context_of(device))
@@ -85,7 +86,7 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
 
 
 def replace_options(device: str = "auto", **options: Any) -> None:
-    """Replace some options of the device that this process computes on, before anything is compiled for it."""
+    """Replace some options of this process's device; call this before anything is compiled for it."""
     context = get_context(context_of(device))
     context.options = replace(context.options, **options)
 
@@ -93,14 +94,14 @@ def replace_options(device: str = "auto", **options: Any) -> None:
 def use_smallest_batches(device: str = "auto", keeps_gil: bool = False) -> None:
     """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call.
 
-    With `keeps_gil`, all batches that only enqueue commands keep the GIL, as short ones do.
+    With `keeps_gil`, batches of any length that only enqueue commands keep the GIL, as short batches always do.
     """
     loop_library()
     replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1 << 20 if keeps_gil else 1))
 
 
 def context_like(device: str = "auto") -> Context:
-    """Return a new context of a device for a loaded file, with the profile and options of this process."""
+    """Return a new context for a loaded file, with this process's profile and options of the device."""
     known = get_context(context_of(device))
     context = Context(known.spec, known.options)
     context.profile = known.profile

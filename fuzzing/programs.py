@@ -1,4 +1,4 @@
-"""Random functions and their calls, as data: a program builds graphs, chooses arguments, and prints itself."""
+"""Programs: random functions and their calls, as data from which graphs, arguments and Python code are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzzing.operations import OPERATIONS, Length, Value
 
 __all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
 
-#: The lengths of test values: with these lengths, each operation has enough elements.
+#: Lengths of test values; no operation lacks elements with these lengths.
 _TEST_SIZES = {"n": 3, "m": 2}
 
 #: The memory layouts of arguments.
@@ -25,7 +25,7 @@ LAYOUTS = ("plain", "reversed", "strided")
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input or a shared variable, with lengths that are numbers or names of lengths that a call chooses."""
+    """An input or a shared variable; each length is a number, or the name of a length that a call chooses."""
 
     dtype: str
     shape: tuple[Length, ...]
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """One of a program's functions: its outputs, with whether each is borrowed, and its next values."""
+    """One of a program's functions: the indices of its outputs, each with `borrow`, and its updates, as indices."""
 
     outputs: tuple[tuple[int, bool], ...]
     updates: tuple[tuple[int, int], ...]
@@ -57,11 +57,11 @@ class Body:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function, or several with the same arguments.
+    """One or several calls of a function with the same arguments.
 
     If the lengths (`sizes`) change, shared variables are set to other values first. Inputs with equal `seeds`, shapes
-    and dtypes are the same array. Variables in `assigned` are set before the call. An input in `passed_on` is an output
-    of the previous call, if dtype and shape match.
+    and dtypes are the same array. Shared variables in `assigned` are set before the call. For an input in `passed_on`,
+    an output of the previous call is passed if its dtype and shape match.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -75,7 +75,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions on the same inputs and shared variables, and calls of them; values are numbered, inputs first."""
+    """Functions of the same inputs and shared variables, and their calls.
+
+    Values are numbered: inputs first, then shared variables, then results of steps.
+    """
 
     inputs: tuple[Leaf, ...]
     shared: tuple[Leaf, ...]
@@ -145,7 +148,7 @@ class Graph:
         ]
         outputs = [theano.Out(self.values[index].var.transfer("cpu"), borrow=borrow) for index, borrow in body.outputs]
         updates = [(self.shared[index], self.values[following].var) for index, following in body.updates]
-        # If a rewriter fails, Theano logs that and continues with the unchanged graph.
+        # By default, Theano logs a rewriter's error, and continues with the unchanged graph.
         with theano.change_flags(on_opt_error="raise"):
             return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
 

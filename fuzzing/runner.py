@@ -1,7 +1,7 @@
 """Runs chunks of examples, each in a separate process, several at a time.
 
-A process keeps compiled code in memory, and a kernel may end it, so examples run in chunks. `run_chunks` keeps
-processes busy; `run_worker` runs one, and describes how it crashes, hangs or fails.
+Examples run in chunks because a process keeps compiled code in memory, and because a kernel may crash it. `run_chunks`
+runs several chunks at a time; `run_worker` runs one process, and describes how it crashes, hangs or fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 
 __all__ = ["End", "options", "report_chunks", "run_chunks", "run_worker", "without_compiler"]
 
-#: The options of several commands, and what they say.
+#: The options that several commands share, with their help texts.
 _OPTIONS = {
     "examples": "Number of examples.",
     "runs": "Number of runs.",
@@ -66,7 +66,8 @@ def report_chunks(
 ) -> int:
     """Run chunks, print the errors that `run` returns, and return the number of chunks with errors.
 
-    `progress` takes a chunk that has ended, and the number of chunks with errors so far; it returns a line.
+    After each chunk, `progress` is called with the chunk and the number of chunks with errors so far; the line that it
+    returns is printed.
     """
     console = Console(soft_wrap=True)
     failures = 0
@@ -81,7 +82,7 @@ def report_chunks(
 
 @dataclass(frozen=True)
 class End:
-    """The end of a worker."""
+    """How a worker ended: what it printed, and what went wrong."""
 
     printed: str
     #: The status and the output of a worker that failed; an empty string if it ended well.
@@ -95,7 +96,7 @@ def run_worker(
     environment: Mapping[str, str] | None = None,
     expected: Collection[int] = (0,),
 ) -> End:
-    """Run a module in a process, and return how it ended; it ends well with a status in `expected`."""
+    """Run a module in a process, and return how it ended; any exit status that is not in `expected` is a failure."""
     try:
         process = subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],

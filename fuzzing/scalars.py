@@ -1,8 +1,8 @@
-"""Random Composites computed with NumPy, as in the first tier, and with their C code.
+"""Computes random Composites with NumPy, as in the first tier, and with their C code, and compares the results.
 
 In an *open* Composite, every step is an output, and a step is compared where its operands are equal on both sides. An
-*exact* Composite has only steps that IEEE 754 defines exactly, so both results must be equal. Neither kind is compared
-where C leaves the result undefined.
+*exact* Composite has only steps that IEEE 754 defines exactly, so both results must be equal. Elements whose result C
+leaves undefined are not compared.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A Composite and its arrays; it prints as its steps."""
+    """A Composite and its arrays; `str` lists the steps."""
 
     dtypes: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -182,7 +182,7 @@ def _is_divided(op: Any) -> bool:
 
 
 def _applied(op: Any, operands: Sequence[Any]) -> Any:
-    """Return the output of a scalar op with C code; None if it does not accept the operands, or has no C code."""
+    """Return the output of a scalar op; None if the op does not accept the operands, or has no C code for them."""
     try:
         (out,) = op.make_node(*operands).outputs
         op.c_code(out.owner, "n", ["x"] * len(operands), ["z"], {"fail": "", "id": "0"})
@@ -192,7 +192,7 @@ def _applied(op: Any, operands: Sequence[Any]) -> Any:
 
 
 def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int, pool: Any, count: int) -> list[Step]:
-    """Draw steps; the last `divisors` inputs are divisors of integers."""
+    """Draw steps; integer divisions and remainders take their divisor only from the last `divisors` inputs."""
     values = [ts.get_scalar_type(dtype)() for dtype in dtypes]
     steps: list[Step] = []
     while len(steps) < count:
@@ -203,7 +203,8 @@ def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int
         if _is_divided(op):
             operands[1] = rng.randint(len(dtypes) - divisors, len(dtypes))
         step = Step(op, tuple(operands))
-        # Theano's C code sets only one of two equal outputs, and declares the same variable for each fast sigmoid.
+        # No step occurs twice, and no second fast sigmoid: Theano's C code sets only one of two equal outputs, and
+        # declares the same variable in each fast sigmoid.
         is_second = op is sigm.ultra_fast_scalar_sigmoid and any(other.op is op for other in steps)
         out = None if step in steps or is_second else _applied(op, [values[i] for i in operands])
         if out is not None:
@@ -243,13 +244,13 @@ def _draw_overwrites(
     outputs: Sequence[int],
     patterns: list[tuple[bool, ...]],
 ) -> dict[int, int]:
-    """Draw which outputs overwrite inputs; an overwritten input is not broadcast."""
+    """Draw which outputs overwrite which inputs; make the patterns of overwritten inputs not broadcastable."""
     case = Case(tuple(dtypes), tuple(steps), tuple(outputs), {}, (), ())
     values = case.values()
     overwrites: dict[int, int] = {}
     for position, step in enumerate(outputs):
         dtype = values[len(dtypes) + step].type.dtype
-        # Theano's C code writes the output before later steps read the input.
+        # Theano's C code would overwrite the input before later steps read it.
         done = _ancestors(steps, step, len(dtypes))
         read_later = {i for at, other in enumerate(steps) if at not in done for i in other.operands}
         taken = {*overwrites.values(), *read_later}
@@ -288,22 +289,22 @@ def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
     if isinstance(op, ts.Cast) and x.dtype.kind == "f" and dtype.startswith(("int", "uint")):
         return _fits(x, dtype)
     if isinstance(op, ts.Pow) and np.dtype(dtype).kind in "iu":
-        # C computes it as a double, and converts the result.
+        # C computes an integer power as a double, and converts the result.
         exact = x.astype("float64") ** rest[0]
         in_double = _is_in_double(x) & _is_in_double(rest[0])
         return _fits(exact, dtype) & (np.abs(exact) < 2**53) & in_double
     if isinstance(op, special.Gamma | special.GammaLn):
-        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # except poles, whose sign differs between libraries
+        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # not at poles, whose sign differs between libraries
     if isinstance(op, special.Psi | special.TriGamma):
-        return x > 0  # C returns 0 for the others
+        return x > 0  # C returns 0 for other numbers
     if isinstance(op, special.J0 | special.J1):
-        return np.isfinite(x) & (np.abs(x) < 1e4)  # further zeros are inexact in both
+        return np.isfinite(x) & (np.abs(x) < 1e4)  # larger zeros of the function are inexact on both sides
     if isinstance(op, ts.Trunc) and x.dtype.kind == "i":
         return x > np.iinfo(x.dtype).min  # C negates negative integers
     if _is_divided(op):
         return _is_division_defined(x, rest[0], dtype)
     if op in (ts.maximum, ts.minimum):
-        # C converts the larger one to a double.
+        # C converts the result to a double.
         return np.logical_and.reduce([_is_in_double(array) for array in operands])
     return everywhere
 
@@ -351,14 +352,14 @@ def by_c(cases: Sequence[Case]) -> list[list[np.ndarray]]:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return where two arrays have the same number, including the sign of a zero, or both NaN."""
+    """Return where two arrays have the same number (including the sign of zeros), or where both have NaN."""
     if a.dtype.kind != "f":
         return a == b
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
 
 
 def _close(op: Any, a: np.ndarray, b: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """Return where two results of an op agree."""
+    """Return where two results of an op agree, within the tolerance of the op."""
     equal = (a == b) | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else a == b
     if a.dtype.kind != "f" or op in EXACT[len(operands)]:
         return equal
@@ -430,7 +431,7 @@ def _described(case: Case, index: int, wrong: np.ndarray, ours: Sequence[Any], t
 
 
 def run(number: int, cases: int, report: Callable[[str], None] | None = None) -> int:
-    """Compare random Composites; return how many numbers were compared. Without `report`, raise the first one."""
+    """Compare random Composites; return how many numbers were compared. Without `report`, raise a difference."""
     rng = np.random.RandomState(number)
     drawn = [draw_case(rng, is_open=index % 2 == 0) for index in range(cases)]
     compared = 0
@@ -446,7 +447,7 @@ def run(number: int, cases: int, report: Callable[[str], None] | None = None) ->
 
 def _run(number: int, cases: int, timeout: float) -> End:
     options = ("--worker", "--seed", number, "--cases", cases)
-    # Optimized code may contract a product and a sum.
+    # Optimized code may compute a product and a sum by one instruction, which rounds differently.
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), "gcc.cxxflags=-O0,optdb.clinker=True"]))
     return run_worker("fuzzing.scalars", options, timeout, {"THEANO_FLAGS": flags})
 

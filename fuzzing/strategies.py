@@ -83,7 +83,7 @@ def programs(
     without: Collection[str] = (),
     float_dtype: str = "float32",
 ) -> Program:
-    """Draw two functions with a part on the host and a part on the device, and some calls of them."""
+    """Draw two functions, which compute partly on the host and partly on the device, and some calls of them."""
     ints = st.builds(Leaf, st.sampled_from(_INT_DTYPES), st.sampled_from(_SHAPES), st.booleans())
     usual_floats = st.builds(Leaf, st.just(float_dtype), st.sampled_from(_SHAPES[1:]), st.booleans())
     others = st.builds(Leaf, st.sampled_from(_OTHER_DTYPES), st.sampled_from(_SHAPES), st.booleans())
@@ -130,7 +130,7 @@ def programs(
 def _passing_on(
     draw: Callable, values: list[Value], inputs: tuple[Leaf, ...], functions: tuple[Body, ...], before: Call, call: Call
 ) -> Call:
-    """Draw which matching results of the previous call become arguments of a call."""
+    """Draw whether a call gets a result of the previous call as an argument, if one matches, and which one."""
     possible = [
         (index, output)
         for index, leaf in enumerate(inputs)
@@ -164,7 +164,7 @@ def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None
         candidates = [number for number, value in enumerate(values) if fits(value, *before)]
         if not candidates:
             return None
-        # The latest value is the most interesting.
+        # Hypothesis shrinks towards the first candidate: the latest value, which tends to depend on the most steps.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 
@@ -175,12 +175,12 @@ def _writes_parts(value: Value) -> bool:
 
 @st.composite
 def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> tuple[tuple[int, int], ...]:
-    """Draw, for each shared variable, a next value of the same type and lengths, or none."""
+    """Draw the updates: each shared variable gets a next value of its own type and shape, or keeps its value."""
     found = []
     for index in range(shared):
         present = values[inputs + index]
         candidates = [number for number, value in enumerate(values) if value.is_like(present)]
-        # A device has to notice nodes that work in place on the host.
+        # Draw these more often: a device has to notice nodes that work in place on the host.
         in_place = [number for number in candidates if _writes_parts(values[number])]
         following = draw(
             st.one_of(

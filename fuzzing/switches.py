@@ -34,7 +34,7 @@ ON_OFF = ("on", "off")
 
 
 def _switch(*values: str) -> Any:
-    """Return the field of a switch with these values, the default first."""
+    """Return the field of a switch with these values; the first one is the default."""
     return field(default=values[0], metadata={"values": values})
 
 
@@ -52,25 +52,25 @@ class Process:
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
-    #: Which lists of commands are enqueued by one call of C code: lists that repeat often, or all lists that repeat. In
-    #: the last case, the calls keep the GIL.
+    #: Which lists of commands are enqueued by one call of C code: lists that repeat often, or ("smallest", "with GIL")
+    #: all lists that repeat. With "with GIL", these calls keep the GIL.
     command_batches: str = _switch("usual", "smallest", "with GIL")
     #: The kind of device that kernels are written for, see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
-    #: Whether the device shares the host's memory, as its profile says, or counts as having its own.
+    #: Whether the device is treated as one whose memory is separate from the host's memory.
     memory: str = _switch(*MEMORIES)
     #: Which products on a GPU read four numbers at a time: products with few tiles, or all aligned products.
     quad_tiles: str = _switch("few", "all")
 
     def begin(self, device: str) -> None:
-        """Set switches that are not flags in a process whose functions run on a device."""
+        """Set the switches that are not flags; `device` is the device of this process's functions."""
         if self.command_batches != "usual":
             use_smallest_batches(device, keeps_gil=self.command_batches == "with GIL")
         replace_options(device, quad_tiles=self.quad_tiles)
         replace_profile(device, self.kernels, self.memory)
 
     def flags(self) -> dict[str, str]:
-        """Return the contents of THEANO_FLAGS."""
+        """Return the flags of the process by name, for THEANO_FLAGS."""
         words = {"on": "True", "off": "False"}
         flags = {
             "optdb.clinker": self.clinker,
@@ -93,7 +93,8 @@ class Surroundings:
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: The location of shared variables.
     shared: str = _switch("host", "device")
-    #: Whether a variable's next value may overwrite its current value as soon as no later node reads the latter.
+    #: When a variable's next value may overwrite its current value: at the end, or as soon as no later node reads the
+    #: current value.
     next_values: str = _switch("at the end", "early")
     #: When the functions are compiled.
     compiled: str = _switch("before calls", "at first call")
@@ -114,7 +115,7 @@ class Compilation:
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
-    #: What enqueues the first commands of a call: the plan, or a script of the caller.
+    #: What enqueues the first commands of a call: the plan, or a `Script` that the caller creates.
     first_commands: str = _switch("plan", "script")
     matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
@@ -152,12 +153,12 @@ class Switches:
         return (self.first, self.second)[number]
 
     def common(self) -> dict[str, str]:
-        """Return the values that both functions share, by the name of the switch."""
+        """Return the values of the switches that both functions share, by the name of the switch."""
         parts = dataclasses.asdict(self.process) | dataclasses.asdict(self.surroundings)
         return {"python": self.python, **parts}
 
     def differing(self) -> dict[str, dict[str, object]]:
-        """Return the parts that differ from the defaults, as Python prints them."""
+        """Return, for each part, the switches whose values differ from the defaults."""
         return {
             part.name: {
                 name: value
@@ -186,14 +187,14 @@ def values_of(part: type) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Values of two switches that exclude each other: no function has one of the first and one of the second."""
+    """Values of two switches that exclude each other: no function has one of `first` and one of `second`."""
 
     first: tuple[str, tuple[str, ...]]
     second: tuple[str, tuple[str, ...]]
     reason: str
 
     def holds(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Return whether the exclusion has two values, in either order."""
+        """Return whether two values, in either order, are one of the excluded combinations."""
         return any(
             a[0] == self.first[0] and a[1] in self.first[1] and b[0] == self.second[0] and b[1] in self.second[1]
             for a, b in ((one, other), (other, one))
@@ -256,14 +257,14 @@ NOT_DRAWN: dict[str, str] = {
 
 
 def exclusion(one: tuple[str, str], others: Mapping[str, str] | Collection[tuple[str, str]]) -> Exclusion | None:
-    """Return the exclusion of a value by others, or None."""
+    """Return the first rule that excludes a value in combination with one of `others`, or None."""
     pairs = others.items() if isinstance(others, Mapping) else others
     return next((rule for rule in EXCLUDED for other in pairs if rule.holds(one, other)), None)
 
 
 @contextlib.contextmanager
 def in_force(op_cache: bool = False, on: bool = False, flags: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Compile according to switches within the block; then restore the previous state."""
+    """Set the op cache, the engine and flags within the block; then restore the previous state."""
     before = optdb.cache.is_installed(), engine.is_enabled()
     _put(op_cache, on)
     try:

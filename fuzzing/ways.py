@@ -33,15 +33,15 @@ REFERENCE = theano.Mode("py", None)
 
 
 class Refused(Exception):
-    """A way cannot compute the program, and raises a named error."""
+    """Raised if a way cannot compute the program, for a known reason."""
 
 
 class Compiled:
-    """A compiled function, with the program's shared variables or its own replacements of them."""
+    """A compiled function that uses the program's shared variables, or its own copies of them."""
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
-        #: The object that holds the values of the variables with these names.
+        #: The object that holds the values of the variables whose names are in `_names`.
         self._holder: Any = None
         self._names: Collection[str | None] = ()
         self._waits = tiered == "after a call"
@@ -71,7 +71,7 @@ class Compiled:
             var.set_value(value)
 
     def take(self, shared: Sequence[Any]) -> None:
-        """Load the values of the program's shared variables."""
+        """Copy the values of the program's shared variables to the function."""
         for index, var in enumerate(shared):
             if var is not self._shared[index]:
                 self.set(index, var.get_value())
@@ -84,7 +84,7 @@ class Compiled:
 
 
 class Simulated(Compiled):
-    """A simulator of a function, with its own values; if `loops`, equal calls become one `call_n_times`."""
+    """A simulator of a function, with its own values; with `loops`, one `call_n_times` makes repeated calls."""
 
     def __init__(
         self, function: Any, shared: Sequence[Any], device: str, pickled: bool = False, loops: bool = False
@@ -95,7 +95,7 @@ class Simulated(Compiled):
         super().__init__(sim, shared)
         self.sim = self._holder = sim
         self._loops = loops
-        # A copy of a function has its own variables, with the values and names of the program's.
+        # Names identify variables, because a copied function's own variables have the names of the program's variables.
         self._names = {var.name for var in sim.shared}
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
@@ -103,7 +103,7 @@ class Simulated(Compiled):
 
     def take(self, shared: Sequence[Any]) -> None:
         super().take(shared)
-        if names := self._in_common(shared):  # an empty list would mean all
+        if names := self._in_common(shared):  # without names, it would copy all variables
             self.sim.sync_from_theano(*names)
 
     def give(self, shared: Sequence[Any]) -> None:
@@ -112,13 +112,13 @@ class Simulated(Compiled):
         super().give(shared)
 
     def _in_common(self, shared: Sequence[Any]) -> list[str]:
-        """Return the names of the simulator's variables that belong to the program."""
+        """Return the names of the simulator's variables that are variables of the program, not copies of them."""
         same = [var.name for var, own in zip(shared, self._shared, strict=True) if var is own]
         return [name for name in same if name in self._names]
 
 
 class Loaded(Compiled):
-    """An exported file of a simulator, loaded again; `examples` are arguments of calls."""
+    """A function that a simulator has exported, loaded from the file; `examples` are the arguments of example calls."""
 
     def __init__(self, simulated: Simulated, shared: Sequence[Any], examples: list[tuple], device: str) -> None:
         super().__init__(None, shared)
@@ -154,7 +154,7 @@ class Loaded(Compiled):
 
 
 class Functions:
-    """The functions of a program, each compiled as its switches say, on the same shared variables.
+    """The functions of a program, which have the same shared variables; each is compiled according to its switches.
 
     Each simulator and each unpickled function has its own values, which are copied to the function that is called next.
     """
@@ -204,14 +204,14 @@ class Functions:
         function, shared = _ORIGINS[chosen.origin](self._function(number, chosen), self.graph.shared)
         if chosen.way == "function":
             return Compiled(function, shared, chosen.tiered)
-        # `call_n_times` repeats the same arguments, unless the function may change them.
+        # `call_n_times` passes the same arrays to each repetition, so the function must not overwrite them.
         loops = chosen.way == "loop" and not any(leaf.mutable for leaf in self._program.inputs)
         simulated = Simulated(function, shared, self._device, chosen.way == "pickled simulator", loops)
         if chosen.way != "file":
             return simulated
         calls = [call for call in self._program.calls if call.function == number]
-        # A trace may be valid for shapes other than its example's. The examples are therefore the first call, and the
-        # last call if its sizes differ.
+        # A trace may also be valid for other shapes than those of its example. The examples are therefore the first
+        # call, and the last call if its sizes differ.
         examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
         arguments = [tuple(self._program.arguments(call)) for call in examples]
         return Loaded(simulated, shared, arguments, self._device)
@@ -223,7 +223,7 @@ class Functions:
         ShapeFeature may fail when Theano copies a result that is a constant of one element. Theano's loop fusion
         confuses an empty test value with the test value of a scalar.
         """
-        # A host part that Theano's own linkers run may return an argument that it has overwritten.
+        # With Theano's own linkers, the host part of a function may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
         with contextlib.ExitStack() as stack:
             if chosen.mode == "lifted":
@@ -240,7 +240,7 @@ class Functions:
                 return self.graph.compile(number, mode, mutable)
 
     def of(self, number: int) -> Compiled:
-        """Return the function to call next; its shared variables get the values that the previous function left."""
+        """Return the function to call next; set its shared variables to the values that the previous one left."""
         way = self._compiled(number)
         if way is not self._turn:
             if self._turn is not None:
@@ -250,7 +250,10 @@ class Functions:
         return way
 
     def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call a function with its flags several times; return the last results. C code rejects some empty products."""
+        """Call a function several times under its flags; return the last results.
+
+        Raise `Refused` for empty products that C code rejects.
+        """
         chosen = self._compilations[number]
         scripted = scripted_beginnings() if chosen.first_commands == "script" else contextlib.nullcontext()
         with theano.change_flags(**chosen.flags()), scripted:
@@ -264,7 +267,7 @@ class Functions:
 
 @contextlib.contextmanager
 def scripted_beginnings() -> Iterator[None]:
-    """Let scripts enqueue the first commands of calls, as happens when one thread uses several devices."""
+    """Within the block, let a `Script` enqueue the first commands of each call, as it does for several devices."""
     call = PlannedVM.__call__
 
     def begun(machine: PlannedVM, before: Any = None) -> None:
@@ -327,7 +330,8 @@ def _through_pickle(module: Any, computed: Any, shared: Sequence[Any]) -> tuple[
     try:
         content = module.dumps((computed, list(shared)))
     except TypeError as error:
-        # For outer products that run in Python, Theano's linkers put a SciPy function into the graph.
+        # For outer products that run in Python, Theano's linkers put a SciPy function that cannot be pickled into the
+        # graph.
         if "'fortran' object" in str(error):
             raise Refused(str(error)) from error
         raise

@@ -37,7 +37,8 @@ class Task:
     """Some examples, and their seed.
 
     `only` maps switches to the values to which they are restricted. The task ends after some `differences`, and no
-    example begins after the time `until`. `folder` is that of `Progress`, in case the process dies; none if empty.
+    example begins after the time `until`. `Progress` stores results in `folder`, in case the process dies; if `folder`
+    is empty, it stores nothing.
     """
 
     seed: int
@@ -68,7 +69,7 @@ class Task:
 
 @dataclass
 class Found:
-    """The results of some examples: the switches that were drawn together, and each difference's smallest example."""
+    """The results of some examples: the pairs of switch values that were drawn, and the differences, as text."""
 
     pairs: Pairs = field(default_factory=Pairs)
     drawn: int = 0
@@ -76,7 +77,7 @@ class Found:
 
 
 class Progress:
-    """The files in which a worker stores its results so far; there are none if the folder is empty."""
+    """Stores a worker's results so far in files of a folder; stores nothing if `folder` is an empty string."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
@@ -109,7 +110,7 @@ class Progress:
 
 
 class _OutOfTime(BaseException):
-    """Ends Hypothesis immediately, because Hypothesis only catches subclasses of Exception."""
+    """Raised if time is over; ends Hypothesis at once, because Hypothesis only catches subclasses of Exception."""
 
 
 def run(task: Task) -> Found:
@@ -130,7 +131,7 @@ def run(task: Task) -> Found:
 
 
 class _Search:
-    """Examples up to the first difference."""
+    """Compares examples up to the first difference, and shrinks the example that differs."""
 
     def __init__(self, task: Task, found: Found, progress: Progress) -> None:
         self._task, self._found, self._progress = task, found, progress
@@ -138,7 +139,7 @@ class _Search:
         self._shrinks_until = 0.0
 
     def run(self, first: object) -> str:
-        """Return the smallest example that differs, and the difference, or an empty string."""
+        """Return the smallest example that differs, with its difference; an empty string if there is none."""
         task = self._task
         chosen = chosen_settings(task.examples - self._found.drawn, task.shrinks)
         examine = seed(first)(
@@ -147,7 +148,8 @@ class _Search:
         try:
             examine()
         except Exception:
-            # Hypothesis runs the smallest example once more, which passes if no time is left.
+            # Finally, Hypothesis runs the smallest example again; if the time to shrink is over, this run passes, which
+            # Hypothesis reports as an error.
             if not self._difference:
                 raise
         return self._difference
@@ -176,7 +178,7 @@ class _Search:
         except Exception:
             if not self._difference:
                 self._shrinks_until = time.monotonic() + SHRINK_S
-            # Hypothesis only accepts smaller examples.
+            # This replaces the difference of a larger example: Hypothesis only shrinks to smaller ones.
             self._difference = traceback.format_exc()
             raise
         if compared and counted:

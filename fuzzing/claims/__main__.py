@@ -25,7 +25,7 @@ OCLGRIND = "oclgrind"
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some examples of one way, and their seed."""
+    """Some examples, all computed in one way, and their seed."""
 
     way: str
     seed: int
@@ -55,11 +55,11 @@ def main(
     without: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Violate the promises of types, and compare the results of a device with Theano's Python.
+    """Compare a device's results with those of Theano's Python code, for functions whose values violate their types.
 
     The exit status is 1 if an example differs, overwrites the caller's memory, or, on Oclgrind, reads or writes out of
-    bounds; the smallest example of each process is printed, as a case that `fuzzing.claims.comparing.compare` accepts.
-    The same seed gives the same examples.
+    bounds. The smallest such example of each process is printed as a case that `fuzzing.claims.comparing.compare`
+    accepts. The same seed gives the same examples.
     """
     done = 0
 
@@ -74,7 +74,7 @@ def main(
 
 
 def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
-    """Yield the chunks to run: each way on each device, in turn."""
+    """Yield the chunks to run, which cycle through all pairs of a way and a device."""
     for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
         if examples <= 0:
             return

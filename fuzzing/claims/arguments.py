@@ -24,7 +24,7 @@ class Argument:
 
     @classmethod
     def of(cls, value: Any, memory: np.ndarray | None = None) -> Argument:
-        """Return the argument for a value in some memory; by default, in its own."""
+        """Return the argument for a value that is a part of `memory`; without `memory`, the value is all of it."""
         memory = np.asarray(value) if memory is None else memory
         return cls(value, memory, memory.tobytes())
 
@@ -96,7 +96,7 @@ def _longer(value: np.ndarray) -> Argument:
     return Argument.of(np.concatenate([value, value, np.ones((1, *value.shape[1:]), value.dtype)]))
 
 
-#: Kinds by name. The last kinds change the given values or their dtype; the others keep them.
+#: Kinds by name.
 KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "plain": lambda value: Argument.of(value.copy()),
     "surrounded": _surrounded,
@@ -132,10 +132,11 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
 }
 
 
-#: Kinds that Theano rejects and exported files accept, each with a kind of equal values that Theano accepts.
+#: Kinds that exported files accept but Theano rejects; maps each to a kind that has equal values and that Theano
+#: accepts.
 ALIGNED = {"misaligned": "plain", "misaligned_big_endian": "big_endian"}
 
 
 def argument(kind: str, value: np.ndarray) -> Argument:
-    """Return an argument of some kind, for values in C order."""
+    """Return the argument of the given `kind` (a key of `KINDS`) that is made from `value`, a C-contiguous array."""
     return KINDS[kind](value)

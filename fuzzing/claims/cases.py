@@ -76,7 +76,7 @@ class Case:
         return pformat(self, width=120, sort_dicts=False)
 
     def arguments(self, call: Call) -> list[Argument]:
-        """Return new arguments for a call, the vector of lengths at the end."""
+        """Return new arguments for a call; the last one is the vector of lengths."""
         made = [
             argument(kind, _values(number, INPUTS[name], call.length))
             for number, (name, kind) in enumerate(zip(self.inputs, call.kinds, strict=True))
@@ -85,7 +85,7 @@ class Case:
 
 
 class Graph:
-    """The variables of a case; a new graph each time."""
+    """A new graph of Theano variables for a case."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -100,7 +100,7 @@ class Graph:
             self.values.append(self.applied(step))
 
     def applied(self, step: Step) -> Any:
-        """Return the variable of a step, or raise Theano's error for types that it rejects."""
+        """Return the variable of a step; raise Theano's error if Theano rejects the types of the step's arguments."""
         taken = [self.values[index] for index in step.arguments]
         return OPERATIONS[step.operation].build(*taken, self.lengths, step.param)
 
@@ -122,5 +122,5 @@ class Graph:
 def _values(number: int, pattern: Sequence[bool], length: int) -> np.ndarray:
     shape = tuple(1 if flag else length for flag in pattern)
     size = int(np.prod(shape))
-    # Small integers, so that order does not matter to sums.
+    # Small integers, so that sums do not depend on the order of their terms.
     return ((np.arange(size) * 3 + number) % 5 - 2).reshape(shape).astype("float32")

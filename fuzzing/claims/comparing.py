@@ -1,4 +1,4 @@
-"""One case computed in one way, and compared call by call with Theano's Python."""
+"""Computes one case in one way, and compares each call with Theano's Python code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BROKEN_PROMISE = "which declares length 1"
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch", "cannot add the product")
 
 
-#: The message of Theano's Python code, but not of its C code, for a reduction without an identity and elements.
+#: Part of the error that Theano's Python code, but not its C code, raises for a reduction without identity over no
+#: elements.
 _OF_NOTHING = "zero-size array to reduction operation"
 
 
@@ -58,9 +59,9 @@ class _Outcome:
 
 
 def compare(case: Case, way: str, device: str = "auto") -> None:
-    """Compute a case in one way, and check that the results equal Theano's; raise `Differs` if they do not.
+    """Compute a case in one way; raise `Differs` if the results do not equal Theano's.
 
-    The reference is Theano's Python without optimization. If types make false promises, the results of Theano's
+    The reference is Theano's Python code, without optimization. If types make false promises, the results of Theano's
     optimized graph are also accepted. The comparison ends with the first call that raises.
     """
     with warnings.catch_warnings():
@@ -99,16 +100,16 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
         if seen.error is not None or any(outcome.error is not None for outcome in expected):
             return
         if not seen.is_like(expected[0], case.trusted):
-            return  # states may differ from now on
+            return  # from now on, shared variables may differ
         owned = [result for result, (_, borrow) in zip(seen.results, case.outputs, strict=True) if not borrow]
         held += [(result, np.array(result)) for result in owned]
 
 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
-    """Return whether a call raised the error of a violated promise.
+    """Return whether a call failed with an acceptable error, such as one that names a violated promise.
 
-    Any error is accepted if an argument that no node reads is wrong or missing: Theano returns results as long as no
-    node reads it. Theano rejects unaligned arrays.
+    Any error is accepted if arguments are trusted or one of them is None, because Theano raises no error for a wrong
+    argument that no node reads. Theano rejects unaligned arrays.
     """
     if seen.error is None:
         return False
@@ -119,7 +120,7 @@ def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
 
 
 def _assigned(where: str, call: Call, references: Sequence[Way], other: Way) -> bool:
-    """Set a shared variable to a call's assigned value, if there is one; return whether all ways accepted it."""
+    """Set a shared variable to a call's assigned value, if there is one; return False if all ways reject the value."""
     if call.assigned is None:
         return True
     name, shape = call.assigned

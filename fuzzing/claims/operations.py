@@ -1,6 +1,7 @@
 """The steps of a graph: steps that violate the promises of types, and steps that rely on these promises.
 
-An :class:`Operation` takes Theano variables, and only uses their types: lengths are known when it runs.
+An :class:`Operation` builds a variable from the types of its arguments alone, because lengths are only known at run
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Operation:
 
 
 class Resized(Op):
-    """A user's op whose results have the lengths that a call passes, even if its type promises others."""
+    """A user's op whose result has the lengths that a call passes, even if the result's type promises other lengths."""
 
     __props__ = ("pattern",)
 

@@ -13,7 +13,7 @@ from fuzzing.claims.operations import OPERATIONS, SLOW
 
 __all__ = ["cases"]
 
-#: With the largest length, a matrix is so large that a simulator reads it in the caller's memory.
+#: A matrix of the largest length is so large that a simulator does not copy it, but reads it in the caller's memory.
 _LENGTHS = (2, 3, 1, 0, 130)
 _SHAPES = ((1,), (0,), (2,), (3,), (1, 2), (1, 0), (0, 2), (2, 2), ())
 
@@ -56,7 +56,7 @@ def _steps(draw: Callable, values: Sequence[Any], names: Sequence[str]) -> Step 
         candidates = [index for index, var in enumerate(values) if fits(var, *before)]
         if not candidates:
             return None
-        # The latest value is the most interesting.
+        # Hypothesis shrinks towards the first candidate: the latest value, which tends to depend on the most steps.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 
@@ -76,7 +76,7 @@ def _calls(draw: Callable, inputs: int, lengths: st.SearchStrategy) -> Call:
 
 @st.composite
 def _updates(draw: Callable, graph: Graph) -> tuple[tuple[str, int], ...]:
-    """Draw, for each shared variable, a next value of the same type, or none."""
+    """Draw the updates: each shared variable gets a next value of its own type, or keeps its value."""
     updates = []
     for name, var in graph.shared.items():
         candidates = [index for index, value in enumerate(graph.values) if value.type == var.type]

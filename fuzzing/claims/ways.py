@@ -17,12 +17,12 @@ from optdb.opencl.exporting import Untraceable
 
 __all__ = ["WAYS", "OnHost", "Refused", "Way"]
 
-#: Maximum number of elements of a shared variable; a case with more ends.
+#: A case ends early if a shared variable has more elements than this.
 _LARGEST_STATE = 1 << 12
 
 
 class Refused(Exception):
-    """A way does not support the case, and raises a known error."""
+    """Raised if a way does not support the case, for a known reason."""
 
 
 class Way(Protocol):
@@ -60,7 +60,7 @@ class OnHost:
 
 
 class Simulated:
-    """A simulator; with `loops`, several calls are one `call_n_times`."""
+    """A simulator; if `loops` is true, repeated calls are made by a single `call_n_times`."""
 
     def __init__(self, case: Case, device: str, loops: bool = False) -> None:
         self._graph = Graph(case)
@@ -88,7 +88,7 @@ class Simulated:
 
 
 class Loaded:
-    """An exported file, loaded again. The arguments of the first call are the example for the export."""
+    """An exported function, loaded from its file. The first call's arguments are the example for the export."""
 
     def __init__(self, case: Case, device: str) -> None:
         self._simulated = Simulated(case, device)

@@ -1,6 +1,6 @@
 """Some examples in a process: ``python -m fuzzing.claims.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
 
-It ends with status 1 if an example differs, and prints the smallest one.
+If an example differs, the process prints the smallest such example, and its exit status is 1.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ from fuzzing.files.runner import Report, Settings, run
 def main(
     mutants: int, seed: int, workers: int, device: str, kernels_share: float, timeout: float, folder: Path
 ) -> None:
-    """Alter files of plans at random, load them, and call their functions.
+    """Alter exported plan files at random, load them, and call their functions.
 
     The exit status is 1 if an altered file ended or hung the process that loaded it, took too much memory, touched
-    another file, or was rejected by an error without a message. Such files are stored in the folder.
+    another file, or was rejected by an error without a message. These files are stored in `folder`.
     """
     console = Console()
     write_exports(folder / "exports")

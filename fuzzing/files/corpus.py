@@ -26,7 +26,7 @@ Y = np.array([2, 0, 1], np.int32)
 
 @dataclass(frozen=True)
 class Original:
-    """A valid file: its manifest without the list of members, the other members, and arguments of each function."""
+    """A valid file: its manifest (without the list of members), its other members, and arguments for each function."""
 
     name: str
     manifest: dict[str, Any]
@@ -35,7 +35,7 @@ class Original:
 
 
 def corpus(folder: Path) -> list[Original]:
-    """Return the valid files, including those in a folder."""
+    """Return the file that is written by hand, and the exported files in a folder."""
     found = [Original("by hand", LARGER, MEMBERS, {"f": (X, Y)})]
     return found + [_original(path) for path in sorted(folder.glob("*.optdb"))]
 
@@ -56,13 +56,13 @@ def _value(spec: list[Any]) -> np.ndarray:
 
 
 def write_exports(folder: Path) -> None:
-    """Export small functions to a folder, once."""
+    """Export small functions to a folder, unless it already has exported files."""
     if list(folder.glob("*.optdb")):
         return
     import theano
     import theano.tensor as tt
 
-    import optdb  # must precede theano, which a file does not need
+    import optdb  # before theano; loading a file needs neither
 
     folder.mkdir(parents=True, exist_ok=True)
     floats = np.random.RandomState(0).standard_normal

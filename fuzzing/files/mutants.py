@@ -1,8 +1,8 @@
-"""Mutants of valid files, reproducible from a seed and a number.
+"""Creates mutants of valid files; a seed and a number determine each mutant.
 
-Most mutants change values of the manifest, at any path, and have matching digests. Others change the manifest's
-encoding, or aspects that JSON leaves open; tokens of program texts; bytes of arrays; members of the archive, or its
-list of members; or bytes of the finished file. Some replace the file by something that is not a regular file.
+Most mutants change values anywhere in the manifest, and have digests that match the changed content. Others change the
+manifest's encoding or JSON syntax, tokens of programs, bytes of arrays, members of the archive, its list of members, or
+bytes of the finished file. A few replace the file by something that is not a regular file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OTHERS: tuple[Any, ...] = (
     *("shared", "constant", "workspace", "host", "local", "number"),
     *("launch", "copy", "fill", "upload", "axis", "arithmetic", "scalar", "compute_units", "kind"),
 )
-#: Texts that a file's program must not contain.
+#: Texts to insert into a program; many of them are forbidden there.
 _PIECES = (
     *('#include "/etc/passwd"\n', "#include </etc/passwd>\n", "#inc\\\nlude <x>\n"),
     *("__has_include(<x>)", "??=include <x>\n", "#pragma clang __debug crash\n", "\n#pragma unroll 9999\n"),
@@ -66,7 +66,7 @@ _PIECES = (
 )
 _TOKEN = re.compile(r"\s+|\w+|.", re.DOTALL)
 
-#: Parts of a manifest that determine what kernels read and write; changes of other parts do not affect that.
+#: The parts of a manifest that determine which memory kernels read and write.
 _OF_KERNELS = ("entries", "commands", "programs", "memories", "arguments", "states", "guards")
 
 
@@ -74,8 +74,8 @@ _OF_KERNELS = ("entries", "commands", "programs", "memories", "arguments", "stat
 class Mutant:
     """An altered file, or another entry at its path (`FORMS`).
 
-    `nbytes` is the size of a sparse file that begins with the content. `new_kernels` says whether kernels are changed,
-    or may read and write elsewhere, and `new_programs` whether programs are changed.
+    `nbytes` is the size of a sparse file that begins with the content. `new_kernels` is true if kernels may read or
+    write other memory than those of the valid file, and `new_programs` if the programs are changed.
     """
 
     original: Original
@@ -90,14 +90,14 @@ class Mutant:
 def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
     """Return a mutant."""
     rng = random.Random(f"{seed} {number}")
-    # The first original has all features; in the others, kernels and sizes are those of real functions.
+    # The first original has all features of the format; the other originals have kernels and sizes of real functions.
     original = originals[0] if rng.random() < 0.5 else rng.choice(originals)
     kind = rng.choices(list(_KINDS), [share for share, _ in _KINDS.values()])[0]
     return _KINDS[kind][1](kind, original, rng)
 
 
 def packed(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
-    """Return a file whose digests match its content."""
+    """Return the bytes of a file whose digests match its content."""
     return _archive(_text(manifest, members).encode(), members)
 
 
@@ -130,7 +130,7 @@ def _of_manifest(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 def _change(manifest: dict[str, Any], rng: random.Random) -> set[Any]:
-    """Change a value somewhere; return the names of the enclosing fields."""
+    """Change a value at a random position; return the names of the fields that contain it."""
     inner: Any = manifest
     path: list[Any] = []
     while True:
@@ -232,7 +232,7 @@ def _of_archive(kind: str, original: Original, rng: random.Random) -> Mutant:
 def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     content = bytearray(packed(original.manifest, original.members))
     for _ in range(rng.choice((1, 1, 3, 20))):
-        # Change the archive's list of members in half of the cases.
+        # Half of the changes are near the end of the file, where the archive's list of members is.
         start = 0 if rng.random() < 0.5 else max(len(content) - 800, 0)
         position = rng.randrange(start, len(content)) if len(content) > start else 0
         how = rng.randrange(4)
@@ -250,7 +250,7 @@ def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the manifest as text: syntax that a JSON parser may or may not accept, in any encoding."""
+    """Alter the manifest's text: insert syntax that JSON parsers treat differently, and change the encoding."""
     text = _text(original.manifest, original.members)
     for _ in range(rng.choice((0, 1, 1, 2))):
         position = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
@@ -349,7 +349,7 @@ def _change_list(file: zipfile.ZipFile, rng: random.Random) -> None:
 
 #: The kinds of entries at a path.
 FORMS = ("file", "link", "fifo", "zeros", "null", "terminal", "folder", "socket", "loop", "missing", "sparse", "memory")
-#: The kinds that the system itself refuses to open, with its own error.
+#: The kinds of entries that the operating system refuses to open.
 REFUSED_FORMS = ("terminal", "socket", "loop", "missing")
 _SPARSE_BYTES = (1 << 10, 1 << 20, 1 << 24, 1 << 27, 1 << 32, 1 << 37, 1 << 42)
 
@@ -362,7 +362,7 @@ def _of_form(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 _Maker = Callable[[str, Original, random.Random], Mutant]
-#: The share of each kind of change.
+#: Maps a kind of change to its share (a weight) and the function that makes it.
 _KINDS: dict[str, tuple[int, _Maker]] = {
     "manifest": (64, _of_manifest),
     "program": (14, _of_program),

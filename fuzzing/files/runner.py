@@ -1,4 +1,4 @@
-"""Starts workers, detects crashes and hangs, stores the mutant, and continues with the next one."""
+"""Starts workers; if one crashes or hangs, stores the mutant that it was loading, and continues with the next."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ class Settings:
 
 @dataclass
 class Report:
-    """The outcomes of mutants by kind, and those that violate the rules, by number.
+    """Counts of mutants by kind and outcome (`outcomes`), and violations of the rules by the mutant's number (`wrong`).
 
-    `by_kernels` maps a mutant with changed kernels to the way its worker ended, during the calls or later. `seconds`
-    and `peak_bytes` are the CPU time of all workers, and the maximum memory of one.
+    `by_kernels` maps the number of a mutant with changed kernels to how the worker ended after it called them, during
+    the calls or later. `seconds` is the CPU time of all workers together, and `peak_bytes` is the largest memory of any
+    worker.
     """
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -74,7 +75,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None
-        # A worker that crashes leaves its last mutant behind.
+        # A worker that crashes does not remove its last mutant, so each worker has its own folder.
         with TemporaryDirectory(dir=_scratch(settings)) as scratch, _process(settings, first, scratch) as process:
             for line, trouble in _lines(process, settings.timeout_s):
                 if trouble:
@@ -85,7 +86,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     stage = line["stage"]
                     ran_kernels = number if stage == "kernels" else ran_kernels
                 elif "outcome" in line:
-                    assert number is not None  # a worker names a mutant first
+                    assert number is not None  # the worker has printed the number before
                     with lock:
                         report.outcomes[kind, line["outcome"]] += 1
                         report.seconds += line["seconds"]
@@ -98,7 +99,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
         if number is None:
             raise RuntimeError(f"a worker failed to start: {trouble}\n{_end_of_log(settings, first)}")
         if ran_kernels is not None and ran_kernels != number:
-            # An earlier mutant's kernels may have written anywhere in the process, so another process loads this one.
+            # An earlier mutant's kernels may have corrupted the process, so another process loads the current mutant.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
             first = number
             continue
@@ -143,7 +144,7 @@ def _end_of_log(settings: Settings, first: int) -> str:
 
 
 def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield a worker's output, and finally, if it does not finish, how it ended."""
+    """Yield each line of a worker's output with ""; if the worker does not finish, also yield {} with how it ended."""
     lines: queue.Queue[str] = queue.Queue()
 
     output = process.stdout

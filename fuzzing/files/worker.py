@@ -1,8 +1,8 @@
-"""Loads mutants in order: a process with its own limits, which `fuzzing.files.runner` starts and watches.
+"""Loads mutants in order, in a process with limits on memory; `fuzzing.files.runner` starts and watches this process.
 
-A mutant's functions are bound to memory and kernels, and called if their kernels are those of the valid file. A few
-mutants with changed kernels are also called; since kernels may do anything, a crash in one of these is reported
-separately.
+A mutant's functions are bound to memory and kernels; they are also called if their kernels are those of the valid file.
+The functions of a few mutants with changed kernels are called, too. These kernels may do anything, so their crashes are
+reported separately.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RECURSION_LIMIT = 10**6
 #: Maximum CPU seconds to load a mutant.
 MAX_LOAD_CPU_S = 5.0
 
-#: Modules whose errors in a call have a message.
+#: Modules that may raise a `TypeError` or the like, with a message, if a call has wrong arguments.
 _IN_WORDS = ("calling.py", "tables.py")
 _WORDS = re.compile(r"\w{3,}.* .*\w{3,}")
 
@@ -94,7 +94,7 @@ def attempt(
 
 
 def _in_words(error: Exception, *kinds: type[Exception]) -> str:
-    """Return the kind of an error; raise `Wrong` unless it is an allowed one with a message."""
+    """Return the name of an error's type; raise `Wrong` if the type is not allowed, or if the error has no message."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     expected = isinstance(error, (FileError, ShapeError)) or Path(frame.filename).name in _IN_WORDS
     if isinstance(error, kinds) and expected and _WORDS.search(str(error)):
@@ -120,7 +120,7 @@ class Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        # A file that is opened by its descriptor was recorded when its path was opened.
+        # A descriptor's file was recorded when its path was opened.
         if (
             self.watching
             and not isinstance(args[0], int)
@@ -165,7 +165,8 @@ def main(
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()
-    # Raise the limit like programs that pickle large graphs, so that unlimited recursion crashes.
+    # Programs that pickle large graphs raise this limit. Unlimited recursion then crashes the worker, which is
+    # reported.
     sys.setrecursionlimit(RECURSION_LIMIT)
     for number in range(first, stop, step):
         made = mutant(originals, seed, number)
@@ -204,7 +205,7 @@ def _caches() -> list[Path]:
 
 
 def _plant(planted: str, number: int) -> None:
-    """Commit the planted fault at a mutant's number, if a test requests it."""
+    """Simulate a fault of the worker at the mutant with the requested number."""
     chosen, _, what = planted.partition(":")
     if not what or int(chosen) != number:
         return
@@ -229,7 +230,7 @@ _LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "me
 
 
 def write(made: Mutant, path: Path) -> None:
-    """Write a mutant to a path, replacing the previous one; a socket gets a relative path, as addresses are short."""
+    """Write a mutant to a path, and remove the previous one."""
     remove(path)
     if made.form in ("file", "sparse"):
         with path.open("wb") as file:
@@ -253,7 +254,7 @@ def write(made: Mutant, path: Path) -> None:
 
 @contextlib.contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    """Change to a folder, so that the path of a socket is short."""
+    """Change to a folder within the block: a relative path fits in a socket's address, which is short."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -271,7 +272,7 @@ def remove(path: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """Return the target of a mutant that is a symbolic link."""
+    """Return the path of the file to which a mutant that is a symbolic link points."""
     return path.with_suffix(".target")
 
 

@@ -36,19 +36,20 @@ __all__ = [
     "specs",
 ]
 
-#: The number of variables of one shape, and their shapes.
+#: The number of array variables, which all have the same shape, and the possible shapes.
 VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
-#: Arguments with a larger sum violate a condition.
+#: Functions that check their argument raise if its sum is larger.
 LIMIT = 1e6
-#: The modes: with calls in the calling thread where that pays or never, for devices with their own memory, with kernels
-#: for GPUs, with kernels of a few scalars, with merged launches, and PyTensor's own.
+#: The modes: optdb's linker, which makes calls in the calling thread where that is faster ("opencl") or never
+#: ("threads"), treats the device as one with its own memory, generates kernels for GPUs, generates kernels of a few
+#: scalars, or merges launches; and PyTensor's linker `py`.
 MODES = ("opencl", "threads", "own memory", "gpu kernels", "small kernels", "merged", "python")
 #: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]
 
 
-#: Random variables with the shape of the argument; PyTensor draws the first three from uniform numbers.
+#: Random variables with the shape of the argument. PyTensor computes the first three from uniform numbers.
 DRAWS: dict[str, Callable[..., Any]] = {
     "uniform": lambda x, **options: pt.random.uniform(-pt.abs(x), 1.0, **options),
     "laplace": lambda x, **options: pt.random.laplace(x, 0.5, size=x.shape, **options),
@@ -85,13 +86,13 @@ class OnHost(Op):
 
 @dataclass(frozen=True)
 class Spec:
-    """A function: its outputs, and the next value of each variable, if it has one."""
+    """A function: its outputs, and for each variable the next value, or None if the function does not update it."""
 
     outputs: tuple[Expression, ...]
     updates: tuple[Expression | None, ...]
-    #: The random variables that it draws from one generator, of `DRAWS`.
+    #: Keys of `DRAWS`: the random variables that the function draws from the shared generator.
     draws: tuple[str, ...]
-    #: Whether it extends the list, checks its argument, and computes on the host.
+    #: Whether the function extends the growing vector, checks its argument, and has a host step.
     grows: bool
     checks: bool
     on_host: bool
@@ -142,7 +143,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
         return argument * 0 + operands[0]
     x, *others = [_built(operand, variables, argument) for operand in operands]
     if kind in LOOPS:
-        # If there are no steps, Python's Scan returns results of other shapes.
+        # With zero steps, Scan with linker `py` does not return results of x's shape.
         return x if 0 in variables[0].type.shape else looped(kind, x)
     match kind:
         case "add":
@@ -177,7 +178,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
 
 
 def _unrolled(x: Any, steps: int) -> Any:
-    """Return an array with elements that are set one by one, each from all elements before it."""
+    """Return an array whose elements are set one by one; each one depends on all elements that were set before it."""
     elements = x.flatten()
     state, following = elements.sum() * 0, elements
     for step in range(steps):
@@ -188,7 +189,7 @@ def _unrolled(x: Any, steps: int) -> Any:
 
 
 def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode: Any) -> Any:
-    """Compile a function of shared variables: arrays of one shape, a random generator, and a vector that grows."""
+    """Compile a function of shared variables: arrays, a random generator, and `history`, a vector that grows."""
     x = variables[0].type("x")
     argument = x
     if spec.checks:

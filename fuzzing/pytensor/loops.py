@@ -70,7 +70,7 @@ def _varying(x: Any) -> Any:
 
 
 def _summed(x: Any) -> Any:
-    """Return a state that depends on the mean of all elements."""
+    """Return states, each of which depends on the sum of the previous state's elements."""
     return _scan(
         lambda row, state: pt.tanh(state * 0.5 + pt.sum(state) / 128.0 + row),
         sequences=[x],
@@ -79,7 +79,7 @@ def _summed(x: Any) -> Any:
 
 
 def _multiplied(x: Any) -> Any:
-    """Return states computed with several products; some of these products do not depend on a state."""
+    """Return states computed with several matrix products, some of which do not depend on a state."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -117,7 +117,7 @@ def _gate(block: Any, both: Any, columns: Any) -> Any:
 
 
 def _slope_of_weights(x: Any) -> Any:
-    """Return an array plus gradients of weights; every step of a loop contributes to these gradients."""
+    """Return an array plus gradients of weights to which every step of a loop contributes."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -127,7 +127,7 @@ def _slope_of_weights(x: Any) -> Any:
 
 
 def _totals(x: Any) -> Any:
-    """Return an array plus sums that are complete only in the states of the last step."""
+    """Return an array plus sums over a loop's steps; of the states that hold the sums, only the last is read."""
     total, whole, states = _scan(
         lambda row, total, whole, state: (total + pt.sum(row * state), row * state + whole, _moved(row, state)),
         sequences=[x],
@@ -179,7 +179,7 @@ LOOPS = tuple({**_OF_ROWS, **_OF_ALL})
 
 
 def looped(kind: str, x: Any) -> Any:
-    """Return the result of a loop of a kind, one of `LOOPS`; an array without rows is unchanged."""
+    """Return the result of a loop of one of the kinds `LOOPS`; a loop over rows leaves a scalar unchanged."""
     if kind in _OF_ALL:
         return _OF_ALL[kind](x)
     return _OF_ROWS[kind](x) if x.ndim else x

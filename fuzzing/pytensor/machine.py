@@ -1,7 +1,8 @@
 """The rules of the state machine, and its invariants.
 
-Each function is compiled twice: in a mode, and with PyTensor's Python linker without rewriting and with separate
-variables. All changes are made to the variables of both sides, and outputs and values have to agree.
+Each function is compiled twice: in one of the modes, and, as the reference, with PyTensor's linker `py`, without
+rewriting. Each of these two sides has its own shared variables. Every change is made to the variables of both sides,
+whose values, and the outputs of calls, have to agree.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ __all__ = ["UpdatedVariables"]
 
 #: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: The number of Python events in a call among which an interrupt's event is drawn, for repeated and for traced calls.
+#: An interrupt occurs at one of this many Python events: few events suffice for a repeated call, a traced call has
+#: many.
 FEW_EVENTS, MANY_EVENTS = 150, 20_000
 _numbers = st.integers(0, MOST_FUNCTIONS)
 _positions = st.integers(0, VARIABLES - 1)
@@ -38,7 +40,7 @@ _events = st.one_of(st.integers(1, FEW_EVENTS), st.integers(1, MANY_EVENTS))
 
 
 class Side:
-    """Shared variables, and functions that use them."""
+    """One side: its shared variables, and the functions that use them."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         rng = np.random.default_rng(7)
@@ -71,11 +73,11 @@ class UpdatedVariables(RuleBasedStateMachine):
         shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES), constants=st.sampled_from([16, 0])
     )
     def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int) -> None:
-        """Make the variables of both sides, and the first function; kernels contain lengths up to a limit."""
+        """Make the variables of both sides, and the first function; kernels contain lengths up to `constants`."""
         self.scopes = contextlib.ExitStack()
         self.scopes.callback(setattr, sizes, "LARGEST_CONSTANT", sizes.LARGEST_CONSTANT)
         sizes.LARGEST_CONSTANT = constants
-        # A shell makes background programs ignore interrupts.
+        # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.shape = shape
         self.specs: list[tuple[Spec, str]] = []
@@ -106,7 +108,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 7))
     def call(self, number: int, seed: int, times: int) -> None:
-        """Call a function often enough to get a plan."""
+        """Call a function one or more times, so that it may get a plan."""
         for turn in range(times):
             x = self._argument(seed + turn)
             computed, expected = [function(x) for function in self._functions(number)]
@@ -114,7 +116,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 6))
     def call_n_times(self, number: int, seed: int, times: int) -> None:
-        """Call a function several times in one call."""
+        """Make several calls of a function by one `call_n_times`."""
         function, reference = self._functions(number)
         x = self._argument(seed)
         if self._is_on_device(number):
@@ -125,7 +127,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def begin_call(self, number: int, seed: int) -> None:
-        """Begin a call, and change its argument immediately."""
+        """Begin an asynchronous call, and overwrite its argument immediately."""
         if not self._is_on_device(number):
             return
         function, reference = self._functions(number)
@@ -144,10 +146,13 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, event=_events, times=st.sampled_from([1, 1, 3]), anew=st.booleans())
     def interrupt(self, number: int, seed: int, event: int, times: int, anew: bool) -> None:
-        """Interrupt a call; with `anew`, values are set first. All variables get their next values, or none does."""
+        """Interrupt a call; all variables or none must get their next values.
+
+        With `anew`, variables are set before the call.
+        """
         function, reference = self._functions(number)
         if self.specs[number % len(self.specs)][1] == "python":
-            return  # PyTensor's own functions guarantee nothing
+            return  # PyTensor's own functions may leave any state
         before = self.sides[1].values()
         if anew:
             self.sides[0].set_values(copy.deepcopy(before))
@@ -171,7 +176,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def fail(self, number: int, seed: int) -> None:
-        """Make a call raise: no variable changes."""
+        """Make a call raise; no variable may change."""
         spec, mode = self.specs[number % len(self.specs)]
         if mode == "python" or not (spec.checks or spec.on_host):
             return
@@ -186,7 +191,8 @@ class UpdatedVariables(RuleBasedStateMachine):
         except (Failure, AssertionError):
             pass
         else:
-            # Nodes that no result needs are omitted from the graph, but not from the reference's.
+            # The call may succeed: rewriting removes a failing node that no result needs, while the reference keeps
+            # this node.
             self.sides[1].set_values(self.sides[0].values())
         finally:
             OnHost.fails = False
@@ -202,7 +208,7 @@ class UpdatedVariables(RuleBasedStateMachine):
     @precondition(lambda self: not self.pending)
     @rule(giver=_positions, taker=_positions, seed=_seeds)
     def hand_over(self, giver: int, taker: int, seed: int) -> None:
-        """Give one variable's array to another variable, and set the first variable to a new value."""
+        """Set variable `taker` to the array of variable `giver` without a copy, and set `giver` to a new value."""
         for side in self.sides:
             side.variables[taker].set_value(side.variables[giver].get_value(borrow=True), borrow=True)
             side.variables[giver].set_value(self._argument(seed), borrow=True)
@@ -244,7 +250,7 @@ class UpdatedVariables(RuleBasedStateMachine):
     @precondition(lambda self: len(self.specs) < MOST_FUNCTIONS)
     @rule(number=_numbers)
     def copy_function(self, number: int) -> None:
-        """Copy a function, which shares the variables."""
+        """Copy a function; the copy uses the same shared variables."""
         number %= len(self.specs)
         self.specs.append(self.specs[number])
         for side in self.sides:

@@ -1,6 +1,6 @@
 """Some runs in a separate process: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
 
-It ends with status 1 if a run differs, and prints the shortest one as a program.
+If a run differs, the process prints the shortest such run as a program, and its exit status is 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
     """Make random runs of at most `steps` steps; raise the error of a failing run, see `make_runs`."""
-    # An interrupt while modules are imported would leave half of them.
+    # This imports modules before the runs: an interrupt during an import would leave a module half initialized.
     host_groups.compile_errors()
     # Python's linker compiles nothing.
     host_groups.linkers = lambda: iter(["py"])

@@ -29,8 +29,9 @@ def main(
 ) -> None:
     """Draw models, and compare the engine's graphs with stock Theano's.
 
-    The order of Theano's sets, and with it stock's final graph, depends on PYTHONHASHSEED: the engine's graph counts as
-    worse if it is worse for any of the requested values. The exit status is 1 if a graph is worse, or if a model fails.
+    The order of Theano's sets, and therefore stock's final graph, depends on PYTHONHASHSEED. The engine's graph counts
+    as worse if it is worse with any of the requested hash seeds. The exit status is 1 if a graph is worse, or if a
+    model fails.
     """
     console = Console(soft_wrap=True)
     chunks = [

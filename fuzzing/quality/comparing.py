@@ -1,6 +1,6 @@
 """Compiles a model by stock Theano and by optdb's engine, and counts the nodes of both graphs.
 
-``fuzzing.quality`` runs this module in processes with a PYTHONHASHSEED of their own, each for some models.
+``fuzzing.quality`` runs this module in processes, each of which compares some models under its own PYTHONHASHSEED.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Counts:
 class Comparison:
     """The results for a model: the graph of Theano's fast_run with ``cycle_detection=regular``, and the engine's.
 
-    `fewer` and `more` are ops of which the engine's graph has fewer, and more, with the differences. `more_of_class`
-    has the same for classes of ops, except Elemwise: a graph that is smaller as a whole may have grown somewhere.
+    `fewer` and `more` list the ops of which the engine's graph has fewer or more nodes, each with the difference.
+    `more_of_class` has the same for classes of ops, except Elemwise: a graph that is smaller as a whole may have grown
+    somewhere.
     """
 
     words: str
@@ -63,7 +64,7 @@ class Comparison:
 def compare(kind: str, seed: int) -> Comparison:
     """Draw the model of a kind and a seed, optimize it in both ways, and count nodes."""
     drawn = KINDS[kind](seed)
-    # Rewriters that need a C compiler are included, and no constant is folded by compiled code.
+    # Include rewriters that need a C compiler, but fold constants in Python.
     with python_code():
         with theano.change_flags(cycle_detection="regular"):
             stock = _graph(drawn, theano.Mode(Interpreter(), "fast_run"))
@@ -96,7 +97,7 @@ def _counts(graph: Any) -> Counts:
 
 
 def write_comparisons(kind: str, first: int, stop: int) -> None:
-    """Compare the models of seeds from `first` to `stop`, and write a line for each."""
+    """Compare the models with seeds from `first` to `stop - 1`, and write a line for each."""
     for seed in range(first, stop):
         line = {"kind": kind, "seed": seed}
         try:

@@ -89,7 +89,7 @@ class _Model:
         return x[0] if getattr(x, "ndim", 0) else x
 
     def aligned(self, *values: Any) -> list[Any]:
-        """Return values that broadcast with each other: every vector after the first value becomes a scalar."""
+        """Return values that broadcast with each other: except for the first value, vectors are replaced by scalars."""
         return [values[0], *(self._first(value) for value in values[1:])]
 
     def data(self, low: float, high: float, whole: bool = False) -> Any:
@@ -184,7 +184,7 @@ def _free_uniform(model: _Model, raw: Any) -> None:
 
 
 def _free_simplex(model: _Model, raw: Any) -> None:
-    """Return a Dirichlet variable in stick-breaking coordinates, used as the weights of a mixture."""
+    """Add a Dirichlet variable in stick-breaking coordinates, and use it as the weights of a mixture."""
     if not raw.ndim:
         _free_normal(model, raw)
         return
@@ -213,7 +213,7 @@ _FREE: dict[str, Callable[[_Model, Any], None]] = {
 
 
 def _vector(model: _Model, x: Any) -> Any:
-    """Return a parameter for all observations; if it is a vector of another length, return its first element."""
+    """Return a parameter that all observations share: a scalar, or the first element of a vector."""
     return x if getattr(x, "ndim", 0) == 0 else model._first(x)
 
 
@@ -256,7 +256,7 @@ def _observed_regression(model: _Model) -> None:
 
 
 def _observed_walk(model: _Model) -> None:
-    """Return a Gaussian random walk."""
+    """Add a Gaussian random walk, and observations of it."""
     walk = model._slice((COUNT,))
     sigma = _vector(model, model.a_positive())
     model.terms += [_normal(walk[0], 0.0, 1.0), _normal(walk[1:], walk[:-1], sigma)]
@@ -264,7 +264,7 @@ def _observed_walk(model: _Model) -> None:
 
 
 def _observed_groups(model: _Model) -> None:
-    """Return a separate value for each group, selected by an index."""
+    """Add a value for each group, and observations, each of which uses the value of its group."""
     groups = model._slice((3,))
     mu, sigma = _vector(model, model.a_real()), _vector(model, model.a_positive())
     model.terms.append(_normal(groups, mu, sigma))

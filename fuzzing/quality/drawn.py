@@ -11,7 +11,7 @@ __all__ = ["Drawn"]
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawn model: its description in words, and its function."""
+    """A random model: its description in words, and the inputs, outputs and updates of its function."""
 
     words: str
     inputs: list[Any]

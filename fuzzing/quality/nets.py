@@ -37,7 +37,7 @@ def draw(seed: int) -> Drawn:
 
 
 class _Net:
-    """A net while it is drawn: its value, the lengths of its axes after the batch, weights and updates."""
+    """A net under construction, with random layers: its shape so far, its weights and its updates."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

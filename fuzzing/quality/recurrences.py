@@ -30,7 +30,7 @@ def draw(seed: int) -> Drawn:
 
 
 class _Recurrence:
-    """A recurrence while it is drawn: the inputs of its steps, its weights and its states."""
+    """A recurrence under construction, with random parts: the inputs of its steps, its weights and its states."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -17,7 +17,7 @@ from fuzzing.runner import options, run_worker, without_compiler
 
 @dataclass(frozen=True)
 class RunsOnDevice(Runs):
-    """Some runs, and their device."""
+    """Some runs, their device, and the profile of the device."""
 
     device: str
     kernels: str
@@ -42,7 +42,7 @@ def main(
     memory: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Use shared variables in host functions and device functions alternately, and compare with a model in NumPy.
+    """Use shared variables in host functions and device functions alternately, and compare values with a NumPy model's.
 
     The exit status is 1 if a run differs. The shortest differing run of each process is printed as a program. The same
     seed gives the same runs.

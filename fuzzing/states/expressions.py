@@ -1,7 +1,7 @@
-"""Operations of random functions, each in Theano and in NumPy.
+"""The operations of random functions, each of which is implemented in Theano and in NumPy.
 
-An operation takes a value and the call's argument, index and constants, and keeps dtype and rank. Numbers are small
-integers, so every operation is exact in every dtype, or wraps around as in NumPy.
+An operation computes with a value and the call's argument and index; its result has the dtype and rank of the value.
+Numbers are small integers, so that every operation is exact, or wraps around like NumPy's integers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Kind:
 
 
 class Undefined(Exception):
-    """A call's outcome is undefined: NumPy broadcasts a length of 1 to 0, but Theano's types promise equal lengths."""
+    """Raised if a call's outcome is undefined: NumPy broadcasts length 1 to 0; Theano's types promise equal lengths."""
 
 
 class Trouble:
-    """The error that the nodes of `TroubleOp` raise; None while they return results."""
+    """The error that nodes of `TroubleOp` raise when they are computed; if it is None, they return results."""
 
     error: type[BaseException] | None = None
 
@@ -53,7 +53,7 @@ trouble = Trouble()
 
 
 class TroubleOp(theano.Op):
-    """A copy on the host, which raises on demand."""
+    """Copies its input on the host, or raises on demand."""
 
     __props__ = ()
 
@@ -78,8 +78,8 @@ class TroubleOp(theano.Op):
 class Operation:
     """One operation.
 
-    `symbolic` takes a variable, its kind, the argument and the index; `numeric` takes values, and may return or
-    overwrite its first one. `admits` tells whether it accepts values of a kind.
+    `symbolic` takes a variable, its kind, the argument and the index; `numeric` takes their values, and may return or
+    overwrite the first value. `admits` returns whether the operation accepts values of a kind.
     """
 
     symbolic: Callable[[Any, Kind, Any, Any], Any]
@@ -186,7 +186,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def apply_theano(names: tuple[str, ...], x: Any, kind: Kind, a: Any, i: Any) -> Any:
-    """Return a variable after operations."""
+    """Return the variable that results from applying operations to a variable."""
     for name in names:
         x = OPERATIONS[name].symbolic(x, kind, a, i)
     return x

@@ -1,4 +1,4 @@
-"""A function compiled in one way."""
+"""Compiles a function in one of several ways."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fuzzing.states.specs import ARGUMENT, Expression, Spec
 
 __all__ = ["HOST_WAYS", "WAYS", "compiled", "shared_variables"]
 
-#: Ways with Theano's own linkers, where Theano is responsible for the state after an error.
+#: Ways with Theano's own linkers, which may leave shared variables in any state after an error.
 HOST_WAYS = ("py", "vm", "engine")
 WAYS = (*HOST_WAYS, "mode", "simulator")
 
 
 def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaults: frozenset[int]) -> list[Any]:
-    """Return shared variables of the host; the default update of those in `defaults` adds one."""
+    """Return shared variables on the host; variables with numbers in `defaults` have a default update that adds one."""
     variables = [theano.shared(np.array(value), f"s{k}", borrow=True) for k, value in enumerate(values)]
     for k in defaults:
         variables[k].default_update = apply_theano(("plus_one",), variables[k], kinds[k], None, None)

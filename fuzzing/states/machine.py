@@ -1,7 +1,7 @@
 """The rules of the state machine, and the comparisons after each step.
 
 Every rule makes the same change to Theano's variables, to simulators and to models in NumPy. After each step, all
-variables, and all results and arguments that the caller holds, equal those of the models.
+variables, and all results and arguments that the caller holds, must have the values of the models.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Simulator:
     values: Values
 
     def takes(self, numbers: set[int], present: Values) -> None:
-        """Add variables that are new here, with Theano's current values."""
+        """Add variables that the simulator has not used before; they have Theano's current values."""
         for k in numbers - set(self.values):
             self.values[k] = present[k].copy()
 
@@ -88,7 +88,7 @@ class Held:
 
 
 def step(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that makes a method a rule; a call with an undefined outcome is skipped."""
+    """Return a decorator that makes a method a rule; a step that raises `Undefined` ends without an error."""
 
     def decorate(method: Callable[..., None]) -> Any:
         @functools.wraps(method)
@@ -116,7 +116,7 @@ def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
-#: At least one of the lengths is not 0, because incrementing an out-of-bounds row without elements raises no error.
+#: Not both lengths are 0, because incrementing an out-of-bounds row raises no error if rows have no elements.
 _lengths = st.tuples(_length, _length).filter(any)
 _seeds = st.integers(0, 99)
 #: A device is chosen more often than one of Theano's own linkers.
@@ -165,7 +165,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @step(spec=specs(), way=_ways, to_last=st.booleans(), repeats=st.booleans())
     def compile(self, spec: Spec, way: str, to_last: bool, repeats: bool = False) -> None:
-        """Compile a function; if a simulator computes it, make a new simulator or add a method to the last one."""
+        """Compile a function; for way "simulator", make a new simulator, or add a method to the last one."""
         self._add(spec, way, to_last, repeats)
 
     def _add(self, spec: Spec, way: str, to_last: bool, repeats: bool) -> None:
@@ -216,8 +216,8 @@ class SharedVariables(RuleBasedStateMachine):
         spec, numbers = used.spec, used.spec.used()
         swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
         if (swaps and {old, new} & self.defaults) or (deletes and used.model.defaulted):
-            return  # the copy keeps the initial defaults
-        # In a copy, each output is borrowed or not as in the original, and updates are separate values.
+            return  # the copy would keep the default updates of the original
+        # In a copy, outputs are borrowed as in the original, and updates are values of their own.
         options = {"swap": {self.shared[old]: self.shared[new]}} if swaps else {}
         call = used.call.copy(delete_updates=deletes, **options)
         spec = spec.swapped(old, new) if swaps else spec
@@ -230,13 +230,13 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_plainly(self, number: int, seed: int) -> None:
-        """Call a function with new arguments: it gets plans after several calls."""
+        """Call a function with new arguments; after several calls, it has plans."""
         self.call(number, "new", seed, 0, 0, 1, None)
 
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_thrice(self, number: int, seed: int, index: int) -> None:
-        """Call a function with one array that has different contents each time."""
+        """Call a function three times with the same array, whose contents are changed before each call."""
         for repetition in range(3):
             self.call(number, "rewritten", seed + repetition, index, 0, 1, None)
             self.all_are_as_expected()
@@ -244,7 +244,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_alike(self, number: int, seed: int) -> None:
-        """Call a function repeatedly with the same arguments, which a call may repeat by enqueuing commands alone."""
+        """Call a function repeatedly with the same arguments, which lets it merely enqueue the same commands again."""
         self.call(number, "new", seed, 0, 0, 1, None)
         for _ in range(6):
             self.all_are_as_expected()
@@ -272,7 +272,7 @@ class SharedVariables(RuleBasedStateMachine):
     def call(
         self, number: int, source: str, seed: int, index: int, longer: int, times: int, error: type | None
     ) -> None:
-        """Call a function, once or several times; it may raise."""
+        """Call a function one or more times with an argument that may be invalid; a host step may raise."""
         used = self._function(number)
         times = 1 if error is not None else times
         argument = self._argument(used, source, seed, longer)
@@ -313,18 +313,18 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @step(number=_numbers)
     def wait(self, number: int) -> None:
-        """Wait for a call that was begun."""
+        """Wait for a call that was begun by `call_later`."""
         used, future, results = self.pending.pop(number % len(self.pending))
         self._take(used, future.wait(), (results, {}), "a call that was waited for")
 
     @precondition(lambda self: any(not used.is_of_host for used in self.functions))
     @step(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_in_threads(self, first: int, second: int, seed: int, index: int) -> None:
-        """Call two functions at the same time: the outcome equals that of some sequential order."""
+        """Call two functions at the same time; the outcome must be that of calling them in one of the two orders."""
         candidates = [used for used in self.functions if not used.is_of_host]
         calls = [candidates[number % len(candidates)] for number in (first, second)]
         if any(output.borrow for used in calls for output in used.spec.outputs):
-            return  # the second call may overwrite the first one's results
+            return  # the second call may overwrite borrowed results of the first
         arguments = [self._argument(used, "new", seed + position, 0).copy() for position, used in enumerate(calls)]
         both = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
         orders = [order for order in both if order is not None]
@@ -401,7 +401,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     @step(k=_variables, seed=_seeds, internal=st.booleans())
     def write_in_place(self, k: int, seed: int, internal: bool) -> None:
-        """Write into a borrowed value, and set it again."""
+        """Write into a borrowed value, and set the variable to this value."""
         value = self.shared[k].get_value(borrow=True, return_internal_type=internal)
         if not isinstance(value, np.ndarray):
             return
@@ -413,7 +413,7 @@ class SharedVariables(RuleBasedStateMachine):
     def zero(self, k: int, borrow: bool) -> None:
         """Set a variable to zeros, in place or not."""
         if self.kinds[k].is_bool and not borrow:
-            return  # Theano's zeros would be integers
+            return  # Theano would set it to integers
         self.shared[k].zero(borrow)
         self.values[k] = np.zeros_like(self.values[k])
 
@@ -507,7 +507,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _expected(
         self, used: Used, argument: np.ndarray, index: int, times: int, values: Values | None = None
     ) -> tuple[list[np.ndarray], Values] | None:
-        """Return the results and next values of some calls; None if they raise. Raise `Undefined` like the model."""
+        """Return the model's results and next values of some calls; None if they raise an error."""
         state = dict(used.values if values is None else values)
         changed: Values = {}
         for step in range(times):
@@ -524,7 +524,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _in_order(
         self, calls: Sequence[Used], arguments: Sequence[np.ndarray], index: int, order: tuple[int, int]
     ) -> tuple[list[list[np.ndarray]], list[Values]] | None:
-        """Make two calls in the given order; return their results, and the final values of all variables."""
+        """Make two calls of models in the given order; return results and final values, or None if one raises."""
         states = {id(used.values): dict(used.values) for used in calls}
         results: list[list[np.ndarray]] = [[], []]
         for position in order:
@@ -537,7 +537,7 @@ class SharedVariables(RuleBasedStateMachine):
         return results, [states[id(used.values)] for used in calls]
 
     def _is_seen(self, used: Used) -> bool:
-        """Return whether the variables of a function have the values of its model."""
+        """Return whether the variables that a function uses have the values that the model expects."""
         simulator = used.simulator
 
         def value_of(k: int) -> Any:
@@ -546,7 +546,7 @@ class SharedVariables(RuleBasedStateMachine):
         return all(np.array_equal(value_of(k), value) for k, value in used.values.items())
 
     def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
-        """Compare the results of a call, keep them, and make the model's next values its current values."""
+        """Compare the results of a call, keep them for later comparisons, and update the model's values."""
         results = _listed(results)
         if expected is None:
             raise Differs(f"{what} does not raise: {used.spec}")
@@ -562,7 +562,7 @@ class SharedVariables(RuleBasedStateMachine):
         used.values.update({k: value.copy() for k, value in expected[1].items()})
 
     def _after_error(self, used: Used, expected: Any, error: type | None, raised: BaseException) -> None:
-        """Check that an error was expected; if one of Theano's own functions raised it, set all variables again."""
+        """Check that an error was expected; after an error in one of Theano's own linkers, set all variables again."""
         if error is not None and isinstance(raised, error):
             pass
         elif expected is not None or not isinstance(raised, Exception):

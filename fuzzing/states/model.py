@@ -20,7 +20,7 @@ def contents(kind: Kind, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Model:
-    """Calls of one function in NumPy; the default updates of the shared variables in `defaults` add one."""
+    """Computes calls of one function in NumPy; shared variables in `defaults` have a default update that adds one."""
 
     spec: Spec
     kinds: Sequence[Kind]
@@ -51,7 +51,7 @@ class Model:
 
     @property
     def defaulted(self) -> set[int]:
-        """The numbers of the shared variables that get their default update."""
+        """The numbers of the shared variables to which a call applies their default update."""
         if not self.spec.default_updates:
             return set()
         return self.spec.used() & self.defaults - {k for k, _ in self.spec.updates}

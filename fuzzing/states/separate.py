@@ -1,6 +1,6 @@
 """Functions with private state: in a file, in a private input, or in variables on the device.
 
-Each is compiled, called several times with arguments that may be wrong, and compared with its model after each call.
+Each function is called several times with arguments that may be invalid, and compared with its model after each call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from optdb.runtime.errors import ShapeError
 
 __all__ = ["Attempt", "Stateful", "attempts", "of_file", "on_device", "with_private_state"]
 
-#: The errors of a call with wrong arguments.
+#: The errors that a call with wrong arguments may raise.
 _ERRORS = (IndexError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call: the argument's seed, the index, and how many more elements the argument has than the variable."""
+    """One call: the argument's seed, the index, and by how much the argument is longer than the shared variable."""
 
     seed: int
     index: int
@@ -49,7 +49,7 @@ def attempts() -> st.SearchStrategy[list[Attempt]]:
 
 @dataclass
 class Stateful:
-    """A function, its model, and a function that returns the current values of its variables."""
+    """A function, its model, the model's values, and `get`, which returns the current value of one of its variables."""
 
     call: Callable[[np.ndarray, int], Any]
     model: Callable[[dict[int, np.ndarray], np.ndarray, int], tuple[list[np.ndarray], dict[int, np.ndarray]]]
@@ -94,7 +94,7 @@ def _equal(ours: Any, theirs: np.ndarray) -> bool:
 def of_file(
     function: Any, model: Model, values: dict[int, np.ndarray], example: tuple[np.ndarray, int], device: str
 ) -> Stateful | None:
-    """Return a function from a file that a simulator has written; None if it cannot be exported."""
+    """Export a function with a simulator, and return the loaded function; return None if it cannot be exported."""
     simulator = optdb.SimulatorOCL(function, device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "function.optdb"
@@ -115,7 +115,7 @@ def of_file(
 def with_private_state(
     kind: Kind, operations: Sequence[str], value: np.ndarray, way: str, device: str
 ) -> Stateful | None:
-    """Return a function with a private input: a call returns its current value, and stores its next value."""
+    """Return a function with a private state: a call returns the current state, and replaces it by the next state."""
     argument, index, state = kind.symbolic("a"), tt.iscalar("i"), kind.symbolic("p")
     following = apply_theano(tuple(operations), state, kind, argument, index)
     mode = optdb.mode(device=device) if way == "mode" else "FAST_COMPILE"

@@ -1,6 +1,6 @@
-"""A random function as data, and the strategies that draw it.
+"""Random functions as data, and strategies that draw them.
 
-A spec is drawn without knowing the kinds of the shared variables; `Spec.fitted` removes parts that do not match them.
+A spec does not depend on the kinds of the shared variables; `Spec.fitted` removes the parts that do not match them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64"),
 )
-#: Stands for the function's argument where an expression names a shared variable by its number.
+#: In an expression, a leaf is the number of a shared variable; this number means the function's argument instead.
 ARGUMENT = -1
 
 
@@ -54,8 +54,8 @@ class Output:
 class Spec:
     """A function of an argument and an index.
 
-    Shared variables are given by number, in `updates` with their next values, and in `givens` with their replacements.
-    The argument has the kind of the shared variable with number `argument`.
+    Shared variables are given by number: `updates` pairs them with their next values, and `givens` with the shared
+    variables that replace them. The argument has the kind of the shared variable with number `argument`.
     """
 
     outputs: tuple[Output, ...]
@@ -92,7 +92,7 @@ class Spec:
         return kinds[self.argument if leaf == ARGUMENT else leaf]
 
     def leaf(self, expression: Expression) -> int:
-        """Return the leaf of an expression, replaced if it is among the givens."""
+        """Return the leaf of an expression, or the variable that replaces it in `givens`."""
         return dict(self.givens).get(expression.leaf, expression.leaf)
 
     def operations(self) -> set[str]:
@@ -147,8 +147,8 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
-    """Return a strategy for the kinds of all shared variables; often some are equal."""
-    # Variables of other dtypes are on the device only if something is computed in floats.
+    """Return a strategy for the kinds of all shared variables; often, several variables have the same kind."""
+    # These dtypes are frequent: variables of other dtypes are on the device only if something is computed in floats.
     dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
     kind = st.builds(Kind, dtype, st.integers(0, 2))
     pair = st.tuples(kind, kind)
@@ -160,5 +160,5 @@ def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
 
 
 def shapes_of(kind: Kind, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape for a kind, from as many lengths as it needs."""
+    """Return the shape for a kind: as many of the lengths as the kind has dimensions."""
     return tuple(lengths[: kind.rank])

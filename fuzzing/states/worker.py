@@ -1,6 +1,6 @@
 """Some runs in a separate process: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
 
-It ends with status 1 if a run differs, and prints the shortest one as a program.
+If a run differs, the process prints the shortest such run as a program, and its exit status is 1.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def variables() -> list[Any]:
-    """Return the two shared variables of a run, which always have the same value."""
+    """Return the two shared variables of a run; both must always have the same value."""
     return [theano.shared(np.zeros(LENGTH), name) for name in "ab"]
 
 

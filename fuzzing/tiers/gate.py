@@ -1,4 +1,4 @@
-"""A gate before the compilers of tiered functions."""
+"""Holds back the compilers of tiered functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ SECONDS_BETWEEN_LOOKS = 0.005
 
 
 class Gate:
-    """Makes the compilers of a queue, which has not started one, wait until a run lets one or all of them start."""
+    """Makes the compilers of a queue wait until a run lets one or all of them start.
+
+    The queue must not have started a compiler before.
+    """
 
     def __init__(self, queue: Background) -> None:
         self._queue = queue
@@ -47,7 +50,7 @@ class Gate:
     def _wait_and_run(
         self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> bool:
-        if "c++-header" in command:  # not controlled by a run: it only makes compilers faster
+        if "c++-header" in command:  # a precompiled header only makes compilers faster
             return self._run(command, is_needed)
         while not self._permits.acquire(timeout=SECONDS_BETWEEN_LOOKS):
             if not is_needed():
@@ -55,7 +58,7 @@ class Gate:
         return self._compiled(command, is_needed) if env is None else self._run(command, is_needed, env)
 
     def _compiled(self, command: Sequence[str], is_needed: Callable[[], bool]) -> bool:
-        """Run a compiler; if the same code was compiled with the same flags before, repeat that outcome instead."""
+        """Run a compiler; if the same code was compiled with the same flags before, use the stored outcome."""
         source, library = _files(command)
         flags = [part for part in command if part not in (str(source), str(library))]
         known = self._folder / hashlib.sha256("\0".join([*flags, source.read_text()]).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """The rules of the state machine, and its invariants.
 
 All functions of a run add to the same two variables, or to copies of these. In every state, and after any calls, both
-variables of a pair have the same value, which is the sum of the addends.
+variables of a pair must have the same value: the sum of the addends.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ MOST_FUNCTIONS = 4
 THREADS, CALLS = 3, 6
 #: Switch interval of these threads, in seconds.
 SECONDS_BETWEEN_SWITCHES = 1e-6
-#: Maximum seconds that a thread waits for its turn on a busy machine.
+#: Maximum seconds to acquire the lock `turn` on a busy machine.
 SECONDS_FOR_TURN = 60.0
-#: Number of Python events from one interrupt of a call to the next, and the event at which interrupts end.
+#: Successive calls are interrupted at Python events that are this far apart, up to a last event.
 EVENTS_BETWEEN_INTERRUPTS = 7
 MOST_EVENTS = 250
 #: A compiler that does not exist.
@@ -55,7 +55,7 @@ LOST = "/nonexistent/g++"
 
 @dataclass(eq=False)
 class Pair:
-    """The containers of two variables, and the value of both according to the model."""
+    """The containers of two variables, and the value that both should have."""
 
     containers: list[Any]
     value: np.ndarray
@@ -73,7 +73,7 @@ class Used:
     way: str
     call: Any
     pair: Pair
-    #: Whether its Scan runs the loop of an earlier function, which was compiled without a compiler.
+    #: Whether its Scan runs the loop of a function that was compiled without a compiler.
     has_loop_in_python: bool = False
 
     @property
@@ -93,9 +93,9 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @initialize(spec=specs(), way=_ways)
     def begin(self, spec: Spec, way: str) -> None:
-        """Close the gate, and compile the first function."""
+        """Hold back compilers, and compile the first function."""
         self.scopes = contextlib.ExitStack()
-        # A shell makes background programs ignore interrupts.
+        # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.gate = self.scopes.enter_context(Gate(background).closed())
         if plug.is_installed():
@@ -149,12 +149,12 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS and self.functions)
     @rule(number=_numbers, how=st.sampled_from(["copy", "share", "copy.copy", "pickle"]))
     def copy(self, number: int, how: str) -> None:
-        """Copy a function, or unpickle one with its own variables, if it has tiers."""
+        """Copy a function, or pickle and unpickle it with its variables, unless the copy would have no tiers."""
         used = self._function(number)
         if used.way not in ("mode", "no compiler") and not self.is_on:
             return
         if how == "pickle" and used.spec.has_scan and self.is_lost and not self.is_on:
-            return  # a loop that is unpickled alone has Theano's default mode, and waits for its C code
+            return  # without the engine, an unpickled loop has Theano's default mode, which waits for C code
         pair, way = used.pair, "mode" if used.way == "no compiler" else used.way
         has_loop_in_python = used.has_loop_in_python or (used.spec.has_scan and not used.has_compiler)
         if how == "pickle":
@@ -172,7 +172,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def drop(self, number: int) -> None:
-        """Drop a function; nothing keeps it alive."""
+        """Drop a function; nothing else may keep it alive."""
         dropped = weakref.ref(self._function(number).call)
         self.functions.remove(self._function(number))
         gc.collect()
@@ -211,13 +211,13 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers, term=_terms, first=st.integers(1, EVENTS_BETWEEN_INTERRUPTS), waits=st.booleans())
     def interrupt(self, number: int, term: int, first: int, waits: bool) -> None:
-        """Interrupt calls, or `optdb.wait`, at one Python event each: a call takes effect completely or not at all."""
+        """Interrupt calls, or `optdb.wait`, each at one event; a call must take effect completely or not at all."""
         for event in range(first, MOST_EVENTS, EVENTS_BETWEEN_INTERRUPTS):
             if not self._interrupt(self._function(number), term, event, waits):
                 return
 
     def _interrupt(self, used: Used, term: int, event: int, waits: bool) -> bool:
-        """Interrupt a call at an event; return whether it had that many events."""
+        """Interrupt a call at a numbered event; return False if the call ends before this event."""
         arguments = _arguments(term, LENGTH)
         before = used.pair.value
         try:
@@ -244,7 +244,7 @@ class TieredFunctions(RuleBasedStateMachine):
         lengths=st.lists(_lengths, min_size=1),
     )
     def call_in_threads(self, numbers: list[int], term: int, lengths: list[int]) -> None:
-        """Call functions in threads: each call gets its own results, and no addition is lost."""
+        """Call functions in threads; each call must get its own results, and no addition may be lost."""
         functions = [self._function(number) for number in numbers]
 
         def work(position: int) -> None:
@@ -261,7 +261,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def wait(self, number: int) -> None:
-        """Wait for a function's C code: afterwards, everything that can be built is in place."""
+        """Wait for a function's C code; afterwards, all C code that can be built must be in use."""
         used = self._function(number)
         self.gate.let_all()
         tier = optdb.wait(used.call)
@@ -273,14 +273,14 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @invariant()
     def variables_are_right(self) -> None:
-        """Both variables of each pair equal the sum of the addends."""
+        """Both variables of each pair must equal the sum of the addends."""
         for pair in {used.pair for used in self.functions}:
             for value in pair.read():
                 np.testing.assert_array_equal(value, pair.value)
 
     @invariant()
     def tiers_are_right(self) -> None:
-        """The reported tier of each function agrees with the implementations of its nodes."""
+        """The reported tier of each function must agree with the kinds of its ops."""
         for used in self.functions:
             tier = optdb.tier(used.call)
             assert tier.done or used.has_compiler
@@ -291,13 +291,13 @@ class TieredFunctions(RuleBasedStateMachine):
                 in_python = kinds.count("fails") + kinds.count("python") + used.has_loop_in_python
                 assert tier.in_python == in_python, (tier, used)
             if not used.has_compiler:
-                # Scan's loop may be loaded already.
+                # The C code of Scan's own loop may already be loaded.
                 assert tier.in_c <= used.spec.has_scan and not tier.modules_failed, (tier, used)
 
     # Helpers
 
     def _uninstall_unused(self) -> None:
-        """Restore Theano's linker unless tiers are on; do this even if the process's flags enable optdb's linker."""
+        """Restore Theano's linker unless tiers are on, even if this process's flags enable optdb's linker."""
         if not self.is_on:
             optdb.disable()
             plug.uninstall()
@@ -306,7 +306,7 @@ class TieredFunctions(RuleBasedStateMachine):
         return self.functions[number % len(self.functions)]
 
     def _check(self, used: Used, results: list[np.ndarray], term: int, length: int, is_alone: bool = True) -> None:
-        """Compare results with the model; for calls in threads, only compare the two variables with each other."""
+        """Compare results with the model; for calls in threads, compare the two variables only with each other."""
         result, first, second = results
         np.testing.assert_array_equal(result, used.spec.factor * np.arange(length))
         np.testing.assert_array_equal(first, used.pair.value if is_alone else second)
@@ -328,7 +328,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _turn_is_free() -> bool:
-    """Acquire the turn, and release it at once; return whether it could be acquired."""
+    """Acquire the lock `turn`, and release it at once; return whether it could be acquired."""
     is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
     if is_free:
         turn.release()

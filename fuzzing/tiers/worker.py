@@ -1,6 +1,6 @@
 """Some runs in a separate process: ``python -m fuzzing.tiers.worker SEED RUNS STEPS``.
 
-It ends with status 1 if a run differs, and prints the run.
+If a run differs, the process prints the run, and its exit status is 1.
 """
 
 from __future__ import annotations
