@@ -102,7 +102,7 @@ _ELEMWISE = [
 
 
 def _scaled(axis: list[int]) -> Any:
-    """Return a function that sums over axes, and computes two results from the sum and two other arrays."""
+    """Return a function that sums an array over axes, and computes two results from the sum and two other arrays."""
 
     def scaled(x: Any, *others: Any) -> Any:
         (total,) = OpenCLCAReduce(scalar.add, axis=axis).make_node(x).outputs
@@ -114,7 +114,7 @@ def _scaled(axis: list[int]) -> Any:
 
 
 def _several(axis: list[int]) -> Any:
-    """Return a function that folds three elements of two arrays in one pass, and continues with a third array."""
+    """Return a function that sums three expressions of two arrays in one pass, and adds a third array to each sum."""
 
     def several(x: Any, y: Any, *others: Any) -> Any:
         dtype = x.type.dtype
@@ -169,17 +169,17 @@ def _padded_to(x: Any, shape: tuple[int, int], part: list[slice], *numbers: int)
 
 
 def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
-    """Multiply the states of steps, in rows that are multiples of four, starting with the last step."""
+    """Multiply the states of a loop's steps by a matrix, starting with the last step's state."""
     backwards = OpenCLSubtensor([slice(None, None, int64)])(wanted, np.int64(-1))
     return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
 
-#: Shapes of a loop's saved products, its states, some of the states, a matrix, and the addends; no array is a view.
+#: Shapes of a loop's saved products, all states, some of the states, a matrix, and addends; no array is a view.
 _STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
 
 
 def _of_first_columns(op: Any) -> Any:
-    """Return a function that applies an op to the first eight columns of a matrix, so there are gaps between rows."""
+    """Return a function that applies an op to the first eight columns of a matrix, which have gaps between rows."""
 
     def of_first_columns(x: Any, *others: Any) -> Any:
         return op(OpenCLSubtensor([slice(None), slice(None, int64)])(x, np.int64(8)), *others)
@@ -210,7 +210,7 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 4]), floats(5, 3, 7, 2, 3)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 3]), array("float32", 40, 3, 7, 5)),
-    # Enough elements to be read four at a time.
+    # This array has so many elements that kernels read four at a time.
     Case(
         OpenCLCAReduce(scalar.add, axis=[0, 2], pre_scalar_op=scalar.mul),
         array("float32", 128, 8, 64),
@@ -336,7 +336,7 @@ _INDEXES = [
     Case(OpenCLFlatten(2), floats(3, 5, 7)),
 ]
 
-#: Rows, terms and columns of products for each block shape, with partial blocks at the edges.
+#: Numbers of rows, terms and columns: for each block shape, a product with partial blocks at the edges.
 _SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (75, 3, 70), (127, 3, 130)]
 
 #: Indices for a batch of three: two of four input blocks, and three of five output blocks.
@@ -355,7 +355,7 @@ _PRODUCTS = [
     # This case makes one tile run in float64 even if `once` runs the other cases in another dtype.
     Case(OpenCLDot22(), array("float64", 50, 3), array("float64", 3, 51)),
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
-    # Tiles of these are read four numbers at a time.
+    # Kernels read the tiles of these products four numbers at a time.
     *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],
     Case(OpenCLGemm(True), array("float32", 26, 28), HALF, array("float32", 26, 36), array("float32", 36, 28), TWO),
     # Sums with this many terms are split into partial sums.
@@ -372,7 +372,7 @@ _PRODUCTS = [
     Case(OpenCLGer(True), wide(1, 1), HALF, wide(1), wide(1)),
     Case(OpenCLDot(), floats(11), floats(11)),
     Case(OpenCLDot(), floats(37, 11), floats(11)),
-    # On a GPU, an item works on several rows of this one.
+    # On a GPU, a work item computes several rows of this product.
     Case(OpenCLDot(), array("float32", 9000, 3), array("float32", 3)),
     Case(OpenCLDot(), floats(11), floats(11, 37)),
     Case(OpenCLDot(), floats(9, 5), array("float32", 5, 37)),
@@ -416,10 +416,11 @@ _COPIES_GAPS = "it only copies arrays that are not contiguous"
 _WIDE = "it is for more than 2**32 elements, on GPUs"
 _SPREADS_WHAT_BROADCASTS = "it only copies arrays that broadcast"
 
-#: Prefixes of kernels that the same code launches for all ops: each counts as run if any op launches it.
+#: Prefixes of the names of kernels that all ops launch by the same code; such a kernel counts as run if any op launches
+#: it.
 SHARED = ("matmul_", "matvec_")
 
-#: Kernels that an op has and never launches, with the reason.
+#: Kernels that an op has but never launches, each with the reason.
 NEVER = {
     **{
         (f"OpenCL{name}", "copy_alike"): _COPIES_GAPS

@@ -10,13 +10,13 @@ from unittest import mock
 
 from optdb.opencl.kernel_ops import CompiledKernel, OpenCLKernelBase
 
-#: The class of an op, by its full name, and the name of a kernel.
+#: A kernel: the full name of its op's class, and its own name.
 Named = tuple[str, str]
 
 
 @dataclass
 class Launches:
-    """Kernels of ops, as pairs of the op's class and the kernel's name: compiled, and launched with some work items."""
+    """The kernels that a run's ops compile (`declared`), or launch with at least one work item (`launched`)."""
 
     declared: set[Named] = field(default_factory=set)
     launched: set[Named] = field(default_factory=set)

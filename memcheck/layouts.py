@@ -1,6 +1,6 @@
-"""Device arrays in several layouts, none with a spare byte after its last element.
+"""Creates device arrays in several layouts; the last element is always at the end of the buffer.
 
-A kernel that accesses even one element beyond an array accesses memory outside the buffer, which is detected.
+A kernel that reads or writes even one element beyond the end therefore leaves the buffer, which is detected.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ BOTH = ("float32", "float64")
 
 
 def _positive_definite(n: int, last: float = 2.0) -> Given:
-    """Return a matrix that has a factor, unless its `last` pivot is not positive."""
+    """Return a symmetric matrix that has a Cholesky factor, unless `last`, its last diagonal element, is too small."""
     value = np.fromfunction(lambda i, j: 2.0 ** -abs(i - j), (n, n))
     value[-1, -1] = last
     return Given((n, n), BOTH, value)

@@ -24,7 +24,7 @@ _LINE = re.compile(r"At line (\d+)\b")
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault in Oclgrind's words, without the address, its kernel, and its lines; equal faults are counted."""
+    """A fault as Oclgrind describes it (without the address), its kernel, and the lines of code."""
 
     fault: str
     kernel: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def parse(text: str) -> dict[Finding, int]:
-    """Return the findings in a log, and the number of each.
+    """Return the findings in a log, and how often each of them occurs.
 
     Nothing is omitted: text that cannot be parsed is also a finding.
     """

@@ -1,4 +1,4 @@
-"""The results of runs: the record, and the lines in which a worker writes it.
+"""The results of runs, and the lines in which a worker writes them.
 
 A worker writes one line when a run starts and one line when the run is over. If the worker dies, its output therefore
 has all its results, and names the run in progress.
@@ -20,7 +20,7 @@ class Result:
     """The result of one run: Oclgrind's findings, and how often each occurred.
 
     The kind of kernels is 'cpu' or 'gpu'. `declared` and `launched` are those of `memcheck.launches.Launches`. `error`
-    is the traceback, or the end of a process. `seconds` are CPU seconds.
+    is a traceback, or says how the process ended. `seconds` are CPU seconds.
     """
 
     run: str

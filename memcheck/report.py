@@ -21,9 +21,9 @@ SLOW = 3.0
 def show(
     console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str], partial: bool = False
 ) -> None:
-    """Print the report: the results and the gaps for classes of ops.
+    """Print the report: the results by class of ops, and the kernels that were not run (`missing`).
 
-    If the report is `partial`, other runs may run missing kernels.
+    If the report is `partial`, missing kernels are no fault, because runs that were not selected may run them.
     """
     console.print(_table(classes, results))
     _show_errors(console, [result for result in results if result.error])
@@ -61,7 +61,7 @@ def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
 
 
 def _show_slow(console: Console, results: Iterable[Result]) -> None:
-    """Name the cases that take an excessive share of the time."""
+    """Print the cases that take at least `SLOW` CPU seconds."""
     seconds: dict[str, float] = {}
     for result in results:
         seconds[result.case] = seconds.get(result.case, 0) + result.seconds

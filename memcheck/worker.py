@@ -1,6 +1,6 @@
 """Runs cases under the memory checker in order: a process that `memcheck.runner` starts and watches.
 
-Oclgrind's output during a run belongs to that run: the queue is emptied after each.
+The queue is finished after each run, so that what Oclgrind writes during a run belongs to that run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Number of compute units over which work is divided; for Oclgrind's one unit, any number of tiles would be enough.
+#: Work is divided for this many compute units; for Oclgrind's single unit, any number of tiles would be enough.
 UNITS = 2
 #: The tile of small products that read four numbers at a time; the default one exceeds Oclgrind's local memory.
 QUAD_TILE = 16, 16, 32, 8
@@ -80,7 +80,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
 
 
 def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int, Run]]:
-    """Return the indices and runs of some cases: runs of one case stay together, as they have the same kernels."""
+    """Return one share's runs, with their indices; a case's runs are in one share, as they have the same kernels."""
     cases = {case: number for number, case in enumerate(dict.fromkeys(str(run.case) for run in runs))}
     return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 
