@@ -1,8 +1,7 @@
 """The cost of a net whose learning phase is an input, so that each dropout and batch normalization is a branch.
 
-``python -m profiles.branches`` trains a net of dense layers with simulators, each layer with dropout and batch
-normalization as Keras makes them by ``K.in_train_phase``: with the learning phase as an input, and with the phase
-fixed.
+``python -m profiles.branches`` trains a net with the learning phase as an input, and with the phase fixed. Each dense
+layer has a batch normalization and a dropout, written as in Keras with ``K.in_train_phase``. Simulators run the steps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from profiles.stopwatch import race
 
 #: The fraction of each layer's units that is dropped.
 _DROPPED = 0.3
-#: Seconds of a turn, and seconds of calls before the first turn, after which plans no longer change.
+#: Seconds of a turn, and seconds of the calls before the first turn, during which plans may still change.
 _TURN_S, _SETTLE_S = 0.3, 5.0
 
 

@@ -34,7 +34,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
 
 @dataclass(frozen=True)
 class Agreement:
-    """The largest error of any array, infinite if shapes or the indices of infinities differ."""
+    """Whether values agree, and the largest error of an array; infinite if shapes or infinities differ."""
 
     agree: bool
     error: float
@@ -47,7 +47,7 @@ def evaluate(
     way: Way,
     change: Callable[[Any], Any] = copy.deepcopy,
 ) -> dict[str, np.ndarray]:
-    """Run the graph of a measurement once, and return the values by name.
+    """Run a measurement's graph once, and return the values of its outputs and updates by name.
 
     The graph cannot be used afterwards. The inner graphs of loops are optimized as `way` says. `change` returns the
     value to use for an input, which the graph may overwrite.
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def of_nudged_inputs(specification: Specification, way: Way) -> dict[str, np.ndarray]:
-    """Return the values for inputs whose floats are changed by one unit in the last place."""
+    """Return the values by name for inputs whose floats are changed by one unit in the last place."""
 
     def change(value: Any) -> Any:
         return nudged(copy.deepcopy(value), seed=0, units=1)
@@ -81,7 +81,7 @@ def of_nudged_inputs(specification: Specification, way: Way) -> dict[str, np.nda
 def compare(
     expected: dict[str, np.ndarray], found: dict[str, np.ndarray], of_nudged: dict[str, np.ndarray] | None = None
 ) -> Agreement:
-    """Compare two results array by array; `of_nudged` are the expected values for nudged inputs."""
+    """Compare two results array by array; `of_nudged` has the baseline's values for nudged inputs."""
     agree, worst, where = expected.keys() == found.keys(), 0.0, "nowhere"
     for name in (name for name in expected if name in found):
         error = largest_error(expected[name], found[name])

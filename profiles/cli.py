@@ -1,4 +1,4 @@
-"""Common code of the command lines: argument types that reject unknown names, and the option for a way."""
+"""Common code of the command lines: argument types that reject unknown names, and the option ``--way``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compares optimization by stock Theano and by optdb: ``python -m profiles.compare [MODELS]``.
 
-Both ways take turns in one process, on fresh clones of one graph, and the last graphs of both run on the model's data.
-The exit status is 1 if values disagree, or if a graph has more nodes or fewer in-place ops than stock's.
+Both optimizers take turns in one process, on fresh clones of one graph; finally, the last graph of each one computes
+the model's data. The exit status is 1 if values disagree, or if optdb's graph has more nodes or fewer in-place ops than
+stock's.
 """
 
 from __future__ import annotations

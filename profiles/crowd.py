@@ -1,6 +1,6 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-Each process that is not killed must return the right numbers, and neither files nor compilers may be left over. The
+Each process that is not killed must return the right numbers. No files and no running compilers may be left over. The
 time is compared with that of one process that computes all the functions. With ``--tiered``, each function is called
 before and after its C code is built.
 """
@@ -110,7 +110,7 @@ class Crowd:
         return found
 
     def leftovers(self) -> list[Path]:
-        """Return leftovers of processes that have ended: locks, build folders, modules without a key."""
+        """Return what ended processes have left in the compiledir: locks, build folders, modules without a key."""
         found = []
         for compiledir in self.compiledir.glob("compiledir*"):
             found += [path for name in ("staging", "locks") for path in (compiledir / "optdb" / name).glob("*")]

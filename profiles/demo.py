@@ -38,8 +38,8 @@ CALLS = 2
 class Leg:
     """A model, and how it is started.
 
-    The `flags` are added to those of the sides; the `note` says what they mean. Each start finds `caches` in the next
-    state.
+    The `flags` are added to those of the sides, and the `note` says what they mean. The model is started once for each
+    state of the `caches`, in this order.
     """
 
     model: str
@@ -68,7 +68,7 @@ LegStart = tuple[Leg, Start]
 
 
 def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[LegStart]:
-    """Start a model on each side, with empty caches first, and print the results."""
+    """Start a leg's model on each side (a name with its flags), and report each start to `tell`."""
 
     def starting(side: str, cache: str) -> None:
         tell(f"{side}, {cache} ...")
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The factor by which optdb reduces the seconds until the second result; the plot's bars have this length."""
+        """The factor by which optdb reduces the CPU seconds until the second result."""
         return self.stock.cpu_total / max(self.ours.cpu_total, 1e-9)
 
     @property
@@ -103,7 +103,7 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Whether the values are equal, within the rounding of the side."""
+        """Whether the values are equal within the tolerance of the side."""
         return self.difference <= TOLERANCE[self.ours.side]
 
 
@@ -130,7 +130,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def _fullness(leg: Leg, start: Start) -> str:
-    """Return whether a start's caches were empty or full; '' if its leg only has starts with one of the two."""
+    """Return whether a start's caches were "empty" or "full", or "" if all starts of its leg have the same state."""
     return {"cold": "empty", "warm": "full"}[start.cache] if len(leg.caches) > 1 else ""
 
 

@@ -36,11 +36,12 @@ from profiles.training import CHAOS, difference, nudged
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Seconds that dask may take to restart killed workers before a new cluster is made.
+#: If dask takes more seconds than this to restart killed workers, a new cluster is made.
 RESTART_S = 30.0
 #: Number of consecutive steps in `cost`.
 BLOCK = 5
-#: Maps floatX to the tolerance of exact steps relative to one device; it is larger if nudges have a larger effect.
+#: Maps floatX to the relative difference from one device that exact steps may have; nudges with a larger effect allow
+#: more.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Maps the name of a model to its sizes.
 _CASES: dict[str, dict[str, Any]] = {
@@ -97,7 +98,7 @@ def main() -> None:
 def equal(
     workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
 ) -> None:
-    """Compare exact steps with steps of one device on the whole batch, and with the effect of nudged initial values.
+    """Compare exact steps of workers with one device's steps on the whole batch, and with the effect of nudged values.
 
     The exit status is 1 if workers differ by more than rounding explains.
     """
@@ -133,7 +134,7 @@ def is_far(found: float, allowed: float) -> bool:
 
 
 def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Return the largest difference of any variable and that of the results; zeros if there are no rows."""
+    """Return the largest difference of any variable, and the largest of the results; zeros if there are no rows."""
     rows = list(rows)
     return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
 
@@ -150,7 +151,7 @@ def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None)
 
 @contextmanager
 def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int] | None) -> Iterator[DataParallel]:
-    """Train on threads with a device each, or else on dask's workers."""
+    """Yield a trainer: with a thread for each device in `threads`, or, if there are none, with dask's workers."""
     if threads:
         with DataParallel(f, devices=threads, axes=axes) as train:
             yield train
@@ -206,7 +207,7 @@ def _killed_run(
     with DataParallel(f, client, timeout=timeout) as train:
 
         def alive() -> list[str]:
-            # A step may not have noticed yet that a worker was killed.
+            # The last step possibly ended before it noticed that a worker was killed.
             train.refresh()
             return [address for address in train.addresses if address not in killed]
 
@@ -252,7 +253,7 @@ def _killer(client: Client, address: str, rng: random.Random) -> threading.Threa
 @click.option("--steps", default=50, show_default=True)
 @click.option("--workers", default=2, show_default=True)
 def cost(width: int, batch: int, steps: int, workers: int) -> None:
-    """Print the parts of the cost of an mlp's step, and the bytes through the scheduler."""
+    """Print how long the parts of a step of mlp take, and how many bytes pass through the scheduler."""
     from optdb.distributed.cluster_members import local_devices
     from optdb.distributed.workers import device_list
 
@@ -267,7 +268,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     ):
 
         def block(number: int) -> list[dict[str, float]]:
-            """Run some steps, then as many steps of one worker's part: the machine is equally busy during both."""
+            """Time some steps, and right after them as many steps of one worker's part, under the same load."""
             given = batches[number % len(batches)]
             train(*given)  # not measured: no update of an earlier step is pending
             rows = [_timed(train, given) for _ in range(BLOCK)]
@@ -297,7 +298,8 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
 def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     whole = seconds_of(partial(train, *batch))
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
-    # The worker that waits least for other workers shows the time of the work itself.
+    # The worker with the shortest exchange waits least for other workers, so its time is mostly that of the exchange
+    # itself.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,

@@ -22,7 +22,7 @@ from profiles.cli import MODEL_NAME
 from profiles.starts import CACHES, caching_below, compilers_started
 from profiles.stopwatch import cpu_seconds
 
-#: A program that compiles and calls one function. The line that enters optdb may set `mode` and `scope`.
+#: A program that compiles and calls one function. The line that enables optdb (`enter`) may set `mode` and `scope`.
 SCRIPT = """\
 import contextlib
 {imports}
@@ -69,7 +69,7 @@ class Cost:
 
 
 def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> dict[str, Cost]:
-    """Run one way with each of `CACHES`, first with empty caches, and return the costs."""
+    """Enable optdb in one way, run the program with each of `CACHES`, first with empty caches, and return the costs."""
     with tempfile.TemporaryDirectory(prefix="optdb-entrance-") as made:
         folder = Path(made)
         imports = "import optdb" if entrance.imports_optdb else ""

@@ -52,8 +52,8 @@ class First:
     """The times of one model on one side, in seconds.
 
     `function`, `result` and `in_place` are the times until ``theano.function`` returned, until the first call returned,
-    and until all C code was in place. `tenth` and `in_c` are the median CPU times of the eighth to the twelfth call,
-    and of a call in C.
+    and until all C code was in place. `tenth` is the median CPU time of the eighth to the twelfth call, and `in_c` that
+    of later calls, in C.
     """
 
     model: str
@@ -126,7 +126,7 @@ def measure(
 
 
 def render(measured: Sequence[First]) -> Table:
-    """Return a table of models; a side that was not started for all of them has no column."""
+    """Return a table of models; it has a column for each side on which all models were started."""
     rows = _by_model(measured)
     sides = [side for side in FLAGS if all(side in row for row in rows)]
     sooner = [row[STOCK].result / row[TIERED].result for row in rows] if STOCK in sides else []
@@ -163,7 +163,7 @@ def render(measured: Sequence[First]) -> Table:
 
 
 def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
-    """Return all sides of each model whose optdb sides were measured."""
+    """Return a dictionary by side for each model that was measured with optdb, both with and without tiers."""
     found: dict[str, dict[str, First]] = {}
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first

@@ -2,7 +2,7 @@
 
 A family is one model in many sizes: an unrolled GRU with more and more steps, a residual net with more and more blocks.
 Each size is optimized with optdb and, if that does not take too long, with stock Theano. The result is CPU seconds per
-node: linear time is a flat line.
+node, which are constant if time is linear.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Point:
 
 
 def parameters(family: Family, sizes: list[int]) -> list[int]:
-    """Return the parameters whose graphs come closest to `sizes` nodes, a number that is linear in the parameter."""
+    """Return, for each of `sizes`, the parameter whose graph has about that many nodes, assuming linear growth."""
     small, large = 4, 8
     first, second = (len(measure.specify(family.build(value)).graph().apply_nodes) for value in (small, large))
     each = (second - first) / (large - small)
@@ -63,7 +63,7 @@ def grow(
 ) -> list[Point]:
     """Measure one family at some numbers of nodes; `tell` is called with each `Point`.
 
-    Stock is not measured further once the next size is expected to take longer than `bearable` CPU seconds.
+    Stock Theano is skipped once its next size is expected to take more than `bearable` CPU seconds.
     """
     family = FAMILIES[name]
     points: list[Point] = []
@@ -81,12 +81,12 @@ def grow(
                 expected = _next(points, point)
             points.append(point)
             tell(point)
-            del run  # the graph is large, and the next one larger
+            del run  # free this large graph before the next, larger one is built
     return points
 
 
 def _next(points: list[Point], point: Point) -> float:
-    """Return the CPU seconds expected for twice the size, from the growth up to `point`."""
+    """Return the CPU seconds that are expected for twice the size, extrapolated from the last two points."""
     before = [p for p in points if p.way == point.way]
     return point.seconds * (max(2.0, point.seconds / before[-1].seconds) if before else 4.0)
 

@@ -31,7 +31,7 @@ UFUNC_LIMIT = 31
 
 
 class Interpreter(LocalLinker):
-    """Runs all nodes of a graph in order; intermediate values, which are small, are kept until the next call."""
+    """Runs all nodes of a graph in order; keeps intermediate values, which are small, until the next call."""
 
     allow_gc = False
 
@@ -62,7 +62,7 @@ class Interpreter(LocalLinker):
         results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
-            # Ops may reuse the values in their output cells as memory, and a shared variable may own such a value.
+            # Ops may overwrite the arrays in their output cells, and such an array may belong to a shared variable.
             for cell in results:
                 cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):
@@ -91,7 +91,8 @@ class Interpreter(LocalLinker):
 def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
     """Return the function that computes one node, with the attributes of Theano's thunks.
 
-    `storage` and `computed` map a variable to a list of one element: its value, and whether it has been computed.
+    Both map a variable to a one-element list: in `storage`, it holds the variable's value, and in `computed`, whether
+    the value has been computed.
     """
     op = node.op
     thunk: Any
@@ -115,7 +116,7 @@ def works_only_in_c(op: PureOp) -> bool:
 
 
 def _interpreted(op: Scan) -> Scan:
-    """Return a copy of a loop whose inner function is optimized as before, and interpreted."""
+    """Return a copy of a loop whose inner function is optimized as before, but is run by this linker."""
     loop = copy.copy(op)
     loop.mode_instance = copy.copy(op.mode_instance)
     loop.mode_instance.linker = Interpreter()
@@ -149,13 +150,13 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
 
 
 def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays], list]:
-    """Return a function of lists of arrays that applies a scalar op, with results of dtypes `outputs`."""
+    """Return a function that applies a scalar op to a list of arrays; the results have the dtypes `outputs`."""
     if isinstance(op, Composite):
         return _composite(op)
     function = _function_of_arrays(op, arity)
 
     def compute(values: Arrays) -> list:
-        # NumPy would convert small integers to half precision, and ignore the dtypes of scalars more often.
+        # Without this, NumPy would convert small integers to half precision, and often ignore the dtypes of scalars.
         common = np.result_type(*(value.dtype for value in values), *outputs)
         results = function(*(value.astype(common, copy=False) for value in values))
         results = results if len(outputs) > 1 else [results]
@@ -202,6 +203,6 @@ def _function_of_arrays(op: ScalarOp, arity: int) -> Callable:
 
 
 def _by_name(name: str) -> Callable:
-    """Return a function of NumPy, or of another module that is a prefix of the name."""
+    """Return the function with a dotted name; a name without dots is a function of NumPy."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module) if module else np, attribute)

@@ -1,8 +1,8 @@
 """Compares the optimizer on models of other libraries: ``python -m profiles.libraries [MODELS]``.
 
-The models are those of `models` (Keras, Lasagne, PyMC3), which need a separate environment: ``make models`` makes it in
-build/. Each model has its own process, with the flags that its library sets; in it, stock and optdb take turns. The
-result is each way's median CPU seconds.
+The models of the package `models` (Keras, Lasagne, PyMC3) need a separate environment, which ``make models`` creates in
+build/. Each model has its own process, with the flags that its library sets; stock and optdb take turns in this
+process. The results are the median CPU seconds of both optimizers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiles.report import geometric_mean
 
 @dataclass(frozen=True)
 class Row:
-    """The results of both ways for one model: median CPU seconds of the optimizer, and numbers of nodes."""
+    """The results of stock and optdb for one model: median CPU seconds of the optimizer, and numbers of nodes."""
 
     name: str
     library: str

@@ -1,8 +1,8 @@
-"""The cost of a lift, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
+"""The cost of lifting a graph to a device, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
 
-A model is optimized up to the lift. Clones of that graph are lifted to an OpenCL device: one in a single pass, and one
-node by node. Besides the CPU seconds, the table shows the single pass's share of the whole optimizer's time, and counts
-the lifted nodes, the transfers, and the transfers that undo another transfer (there should be none).
+A model is optimized up to the lifting pass. Then one clone of the graph is lifted to an OpenCL device in a single pass,
+and another one node by node. The table shows the CPU seconds, the share of the single pass in the whole optimizer's
+time, and the numbers of lifted nodes, of transfers, and of transfers that undo another transfer (there should be none).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTEXT = "dev0"
 
 @dataclass(frozen=True)
 class Lifted:
-    """One way to lift one graph: CPU seconds and numbers of nodes. A detour is a transfer that undoes another one."""
+    """What lifting a graph took: CPU seconds and numbers of nodes. A detour undoes another transfer."""
 
     seconds: float
     on_device: int
@@ -44,7 +44,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways for one model, and the time of the whole optimizer."""
+    """The results of both ways for one model, and the time of the whole optimizer."""
 
     model: str
     nodes: int
@@ -66,7 +66,7 @@ def default_context(device: str = "opencl") -> Iterator[str]:
 
 
 def before_the_lift(specification: measure.Specification) -> FunctionGraph:
-    """Optimize a model up to the lift."""
+    """Return a model's graph, optimized up to the lifting pass."""
     with optdb.enable():
         graph = specification.graph()
         compile_db.query(Query(include=["fast_run"], position_cutoff=POSITION)).optimize(graph)
@@ -75,7 +75,7 @@ def before_the_lift(specification: measure.Specification) -> FunctionGraph:
 
 def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted:
     """Lift a clone of a graph in one way."""
-    # Record no stack traces for new variables, as when a function is compiled.
+    # As when a function is compiled, record no stack traces for new variables.
     traces = {"traceback.limit": theano.config.traceback.compile_limit}
     with default_context(), theano.change_flags(**traces):
         clone = graph.clone()
@@ -86,7 +86,7 @@ def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted
 
 
 def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
-    """Count the nodes and transfers after a lift."""
+    """Count the nodes and transfers of a lifted graph."""
     there = opencl.OPENCL
     ends = {there.from_host: there.to_host, there.to_host: there.from_host}
     transfers = [node for node in graph.apply_nodes if type(node.op) in (*ends, there.between)]
@@ -108,7 +108,7 @@ def compare(build: Callable[[], models.Model]) -> Comparison:
     graph = before_the_lift(specification)
     one_pass = opencl.lifters_db.query("+fast_run")
     lifters = [lifter for of_op in one_pass.lifters.values() for lifter in of_op]
-    lift(graph, one_pass.optimize)  # untimed: one-time work does not belong to the lift
+    lift(graph, one_pass.optimize)  # untimed, because this also does one-time work
     return Comparison(
         specification.model.name,
         len(graph.apply_nodes),
@@ -154,11 +154,11 @@ class _CutTransfers(LocalOptimizer):
         self.device = device
 
     def tracks(self) -> list[type]:
-        """Both ends of a round trip."""
+        """Return the ops at both ends of a round trip."""
         return [self.device.from_host, self.device.to_host]
 
     def transform(self, node: Apply) -> list[Variable] | Literal[False]:
-        """Remove a round trip to the other side."""
+        """Return the original variable if the node ends a round trip."""
         [var] = node.inputs
         opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
         if var.owner is None or not isinstance(var.owner.op, opposite):

@@ -38,21 +38,21 @@ def find(dotted: str) -> FunctionType:
 
 
 def _longest_module(dotted: str) -> tuple[object, list[str]]:
-    """Return the module that the name begins with, and the remaining parts."""
+    """Return the longest prefix of the name that is a module, imported, and the remaining parts of the name."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
         try:
             return importlib.import_module(name), parts[length:]
         except ModuleNotFoundError as error:
-            # If this module exists, but imports another module that is missing, that is a separate error.
+            # A module that exists, but imports another module that is missing, is a separate error.
             if error.name is None or not name.startswith(error.name):
                 raise
     raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
 
 
 def _inside(found: Any) -> Any:
-    """Unwrap a function from its wrappers."""
+    """Return the function inside decorators, properties and rewriters."""
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     if isinstance(found, property):
@@ -79,7 +79,7 @@ def main(function: str, model: cli.Builder, way: str) -> None:
         raise click.BadParameter(str(error), param_hint="FUNCTION") from None
 
     specification = measure.specify(model())
-    profiler = LineProfiler(profiled)  # type: ignore[call-arg]  # its hints leave the functions out
+    profiler = LineProfiler(profiled)  # type: ignore[call-arg]  # its type hints lack the functions
     profiler.enable_by_count()
     measurement = measure.optimize(specification, cli.way(way))
     profiler.disable_by_count()

@@ -69,7 +69,7 @@ REWRITING = ("canonicalize", "stabilize", "specialize")
 
 @dataclass(frozen=True)
 class Specification:
-    """The inputs and outputs of a model's compilations; the inputs include all shared variables, with updates."""
+    """The inputs and outputs with which a model is compiled; inputs include all shared variables and updates."""
 
     model: Model
     inputs: list[In]
@@ -100,10 +100,10 @@ def specify(model: Model) -> Specification:
 class Measurement:
     """One optimization of one model.
 
-    `seconds` are CPU seconds of the query and of the whole optimizer. `inplace` nodes overwrite an input, and
-    `inplace_scalars` overwrite only 0-d inputs, which saves nothing. `inner` nodes are in loops and fused scalar
-    graphs. `failures` are the errors that Theano logged, and `compiled` is the number of C modules that had to be
-    compiled.
+    `seconds` are the CPU seconds of the whole optimizer, including the query that builds it. `inplace` nodes overwrite
+    an input, and `inplace_scalars` overwrite only 0-d inputs, which saves nothing. `inner` nodes are in loops and fused
+    scalar graphs. `failures` are the errors that Theano logged, and `compiled` is the number of C modules that had to
+    be compiled.
     """
 
     way: str
@@ -152,7 +152,7 @@ class _Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def _as_when_compiling() -> Iterator[list[str]]:
-    """Apply FunctionMaker's settings for the optimizer; yield the list of errors that are logged in the block."""
+    """Set the flags that FunctionMaker sets for the optimizer; yield a list of errors logged in the block."""
     complaints = _Complaints()
     logger = logging.getLogger("theano")
     logger.addHandler(complaints)
@@ -168,7 +168,7 @@ def _as_when_compiling() -> Iterator[list[str]]:
 
 
 def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> SeqOptimizer:
-    """Return a copy of a sequence of optimizers whose members add their seconds to their phases in `seconds`."""
+    """Return a copy of a sequence of optimizers; its members add their CPU seconds to their phases in `seconds`."""
     timed = copy.copy(optimizer)
     destroying = False
     for position, member in enumerate(optimizer):
@@ -210,7 +210,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         before = len(graph.apply_nodes)
         seconds = dict.fromkeys(PHASES, 0.0)
         compiled = _modules_compiled()
-        # Collect the garbage of earlier runs first, so that this run does not.
+        # Collect the garbage of earlier runs first, so that this run does not collect it.
         gc.collect()
 
         start = time.process_time()
@@ -219,7 +219,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         assert isinstance(optimizer, SeqOptimizer)  # the result of a query of Theano's database
         _with_stopwatches(optimizer, seconds).optimize(graph)
         whole = time.process_time() - start
-        # This is done within the context, because optdb has its own module cache.
+        # Count within the context, in which optdb has its own module cache.
         compiled = _modules_compiled() - compiled
 
     return Measurement(
@@ -248,7 +248,7 @@ def optimize_warm(specification: Specification, way: Way) -> Measurement:
 def alternate(
     specification: Specification, ways: list[Way], repeat: int, tell: Callable[[str], None] = lambda way: None
 ) -> dict[str, list[Measurement]]:
-    """Measure each way `repeat` times, in turn, so that a slow phase of the machine affects all of them.
+    """Measure each way `repeat` times; the ways take turns, so that a slow phase of the machine affects all of them.
 
     Only the last measurement of each way still has its graph. `tell` is called with the name of the way after each run.
     """

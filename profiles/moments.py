@@ -1,8 +1,8 @@
 """Prints the errors of float32 sums that are accumulated in float32: ``python -m profiles.moments``.
 
-An error is the error of a channel's float32 number in units in the last place, or in those of the spread of its terms
-if that is larger. The spread is the standard deviation for a mean, and the root of the sum of squared terms for a sum.
-The exact numbers are computed with NumPy's longest floats.
+Errors are those of a channel's float32 number, in units in the last place of this number, or of the spread of its terms
+if the spread is larger. The spread is the standard deviation for a mean, and the root of the sum of squared terms for a
+sum. The exact numbers are computed with NumPy's longest floats.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from profiles import terminal
 
-#: Shapes that models of the zoo normalize, over all axes except the second.
+#: Shapes of arrays that models of the zoo normalize over all axes except the second.
 SHAPES = {
     "cifar_resnet, first": (128, 16, 32, 32),
     "cifar_resnet, last": (128, 64, 8, 8),
@@ -71,7 +71,7 @@ DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class MomentMethod:
-    """A method that computes each of `QUANTITIES` for an array's channels, with the kernels for a kind of device."""
+    """A method that computes `QUANTITIES` for an array's channels, and the kind of device whose kernels it uses."""
 
     name: str
     device_kind: DeviceKind
@@ -90,7 +90,7 @@ def _by_batch_normalization(context: Context, x: Array, dy: Array) -> list[np.nd
 
 
 def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarray]]:
-    """Return the function that computes the numbers with a graph of elementwise ops and sums."""
+    """Return a function that computes `QUANTITIES` by separate reductions, which accumulate in a dtype."""
 
     def numbers(context: Context, x: Array, dy: Array) -> list[np.ndarray]:
         whole, of_channel = ArraySpec("float32", (False,) * 4), ArraySpec("float32", (True, False, True, True))
@@ -154,7 +154,7 @@ class ExactQuantity:
 
 
 def exact(x: np.ndarray, dy: np.ndarray, mean: np.ndarray) -> list[ExactQuantity]:
-    """Return each of `QUANTITIES`; the sum of products subtracts the given mean, the others subtract the exact mean."""
+    """Return `QUANTITIES`; the deviation uses the exact mean, but the sum of products subtracts the given mean."""
     x, dy, mean = (array.astype("longdouble") for array in (x, dy, mean))
     exact_mean = x.mean(AXES)
     variance = np.square(x - exact_mean[:, None, None]).mean(AXES)
@@ -180,7 +180,7 @@ def _context(device: str, device_kind: DeviceKind) -> Context:
 
 @dataclass(frozen=True)
 class MomentErrors:
-    """The errors of a method for a kind of data: the maximum over some shapes."""
+    """The errors of a method for a kind of data: the largest errors over all shapes."""
 
     data: str
     method: str

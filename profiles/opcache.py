@@ -1,8 +1,9 @@
 """The gains of singleton ops: ``python -m profiles.opcache [MODELS]``.
 
 Each model is optimized with stock and with optdb, each with and without ``optdb.cache``; the four ways take turns in
-one process. The graph of a model is made anew for each way, because the cache also affects how graphs are made. Besides
-the CPU seconds, the table has the number of op objects in the optimized graph, and how many of them are different.
+one process. The graph of a model is built again for each way, because the cache also has effects while graphs are
+built. Besides the CPU seconds, the table has the number of op objects in the optimized graph, and the number of unequal
+ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from profiles import cli, measure, models, report, terminal, ways
 
 @dataclass(frozen=True)
 class Ops:
-    """The numbers of op objects in an optimized graph, including those inside other ops, and of unequal ones."""
+    """The number of op objects in an optimized graph, also inside other ops, and the number of unequal ones."""
 
     objects: int
     different: int
@@ -51,7 +52,7 @@ def _parts(op: PureOp) -> list[PureOp]:
 def measure_model(
     build: Callable[[], models.Model], repeat: int
 ) -> tuple[str, dict[str, list[measure.Measurement]], dict[str, Ops]]:
-    """Measure one model in all four ways, in turn; return its name, and each way's runs and ops."""
+    """Measure one model in all four ways, which take turns; return the model's name, and each way's runs and ops."""
     four = _four_ways()
     specifications = {}
     for way in four:

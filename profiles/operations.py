@@ -1,7 +1,7 @@
-"""Single operations, run by all contenders that support them: the device, Theano's C code, NumPy, a C program.
+"""Single operations for comparisons of contenders: the device, Theano's C code, NumPy, and a C program.
 
 Each contender works on arrays in its own memory (the device's or the host's) and reuses its output array, so the
-measurement excludes transfers. A `Task` is passed to ``stopwatch``.
+measurement excludes transfers. `profiles.stopwatch` times the contenders of a `Task`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles import lift, models
 from profiles.steps_of_simulators import batches_of
 
 CXX_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
-#: This flag is only for compiling: with it, the linker would make the whole process flush subnormal numbers to zero.
+#: Only passed to the compiler: the linker would make the whole process flush subnormal numbers to zero.
 FAST_MATH = "-ffast-math"
 
 _EXP_TIMES = """
@@ -46,7 +46,7 @@ def has_cxx() -> bool:
 
 
 def exp_times(x: np.ndarray, y: np.ndarray) -> Callable[[], np.ndarray]:
-    """Return a function that computes ``exp(x) * y`` for contiguous float32 arrays into one array."""
+    """Return a C function of no arguments that computes ``exp(x) * y`` for contiguous float32 arrays."""
     library = _library(_EXP_TIMES)
     z = np.empty_like(x)
     pointers = [value.ctypes.data_as(ctypes.c_void_p) for value in (x, y, z)]
@@ -82,7 +82,7 @@ Contender = Callable[[], object]
 
 @dataclass(frozen=True)
 class Task:
-    """A computation; each contender returns the result when it is complete. See `stopwatch.race` for turns."""
+    """A computation; each contender is a function that computes it, and that waits for the result."""
 
     name: str
     contenders: dict[str, Contender]
@@ -91,7 +91,7 @@ class Task:
 
 
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
-    """Make the tasks one by one, so that the arrays of each are freed before the next.
+    """Yield the tasks; the arrays of a task are freed before the next task is made.
 
     `elements` is the length of the vectors of elementwise ops; `side` and `products` are sides of square matrices.
     """
@@ -167,7 +167,7 @@ def _on_device(device: str, values: Sequence[np.ndarray], expression: Expression
 
 
 def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
-    """Make the task of a training step in floatX, on the device and in C, with data and results on the host."""
+    """Return the task of a training step in floatX, on the device and in C; data and results are on the host."""
     mode = get_default_mode()
     contenders = {}
     with optdb.enable():

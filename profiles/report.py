@@ -1,7 +1,7 @@
 """The evaluation of a model's measurements.
 
-A `Comparison` holds all runs of a model with both ways; its numbers are medians over the runs. `Comparison.faults` is
-the verdict: if it is empty, optdb's graph is as good as stock's.
+A `Comparison` holds all runs of a model with stock and with optdb; its numbers are medians over the runs.
+`Comparison.faults` is the verdict: if it is empty, optdb's graph is as good as stock's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STOCK, OPTDB = "stock", "optdb"
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of one model, by way (`STOCK`, `OPTDB`); the agreement is None if values were not compared."""
+    """All runs of one model, by `STOCK` and `OPTDB`; the agreement is None if values were not compared."""
 
     model: str
     runs: dict[str, list[Measurement]]
     agreement: Agreement | None
 
     def last(self, way: str) -> Measurement:
-        """Return the last run. Counts are taken from it, because they are the same in all runs."""
+        """Return the last run. Numbers of nodes are taken from this run, because they are the same in all runs."""
         return self.runs[way][-1]
 
     def seconds(self, way: str) -> float:
@@ -53,7 +53,7 @@ class Comparison:
         return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
 
     def faults(self) -> list[str]:
-        """Return the properties that are worse with optdb, in words."""
+        """Return descriptions of what is worse with optdb than with stock."""
         stock, ours = self.last(STOCK), self.last(OPTDB)
         faults = []
         if self.agreement is not None and not self.agreement.agree:
@@ -78,7 +78,7 @@ def _ratio(stock: float, ours: float) -> float:
     return stock / ours if ours else math.nan
 
 
-#: For a model, the name, the seconds and the seconds of each part of two bars, stock's first.
+#: A model's name and its two bars, stock's first: for each, the name, all seconds, and the seconds of each part.
 Bars = tuple[str, Sequence[tuple[str, float, Mapping[str, float]]]]
 
 
@@ -100,7 +100,7 @@ def draw_shares(axes: Any, models: Sequence[Bars], parts: Sequence[str], colors:
 
 
 def add_legend(figure: Any, parts: Sequence[str], colors: str) -> None:
-    """Name the parts of the bars beside the plot, in the order of the bars."""
+    """Add a legend beside the plot, with the parts in the same order as in the bars."""
     from matplotlib.patches import Rectangle
 
     patches = [Rectangle((0, 0), 1, 1, color=color) for color in reversed(_colors(parts, colors).values())]

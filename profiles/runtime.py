@@ -1,6 +1,6 @@
 """The speed of a device: ``python -m profiles.runtime``.
 
-Times single operations and training steps on the device, with Theano's C code, and, if possible, with NumPy and a C
+Times single operations and training steps: on the device, with Theano's C code, and, for operations, with NumPy and a C
 program. ``--cold MODEL`` instead times a training step from the start of a process to the first result.
 """
 
@@ -41,7 +41,7 @@ SMALL = (1000, 64, (32,))
 
 @dataclass(frozen=True)
 class Race:
-    """The seconds of each turn of each contender for one task."""
+    """The result of a task: for each contender, the seconds of a call in each turn."""
 
     task: str
     seconds: dict[str, list[float]]
@@ -57,7 +57,7 @@ class Race:
 
 
 def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
-    """Make the contenders of each task take turns."""
+    """Time the tasks; the contenders of a task take turns."""
     for task in tasks:
         yield Race(task.name, stopwatch.race(task.contenders, repeat, task.turn, task.settle))
 
@@ -85,7 +85,7 @@ def render_starts(model: str, starts: Sequence[Start]) -> Table:
 
 
 def write_plot(races: Sequence[Race], path: Path) -> None:
-    """Draw, for each task, each contender's speed relative to Theano's C code."""
+    """Draw a row for each task: the speed of each contender, relative to Theano's C code."""
     with terminal.drawing(path, (9, 1.5 + 0.4 * len(races))) as (figure, axes):
         for contender in operations.CONTENDERS:
             there = [(row, race) for row, race in enumerate(races) if contender in race.seconds]
@@ -191,7 +191,7 @@ SIDES = ("device", "Theano C", "Theano alone")
 
 
 def measure_starts(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
-    """Start a model twice on each of `SIDES`, up to the result of one training step."""
+    """Start a process twice for each of `SIDES`, with empty and full caches, and run one training step of a model."""
     flags = {
         "device": f"optdb.topo=True,optdb.device={device}",
         "Theano C": "optdb.topo=True",

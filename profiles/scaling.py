@@ -23,7 +23,7 @@ from profiles.clusters import local_client
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.stopwatch import seconds_of
 
-#: Minimum number of warm-up steps of a measurement, which are not counted.
+#: Minimum number of steps that warm up before a measurement.
 _WARM_UP = 24
 #: The ways that `devices` measures in addition to one device.
 _WAYS = ("simulators", "whole", "parts")
@@ -33,7 +33,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
     "mlp": {"width": 4096},
 }
-#: The axes along which inputs are split, by model; axis 0 if it is not named.
+#: The axes along which inputs are split, by model; inputs that are not named are split along axis 0.
 AXES = {"lstm": {"words": 1, "following": 1}}
 #: The parts of a step that `scaling` shows.
 _PARTS = ("compute", "exchange", "update")
@@ -75,11 +75,12 @@ def devices(
     dask: bool,
     ways: Sequence[str],
 ) -> None:
-    """Train a net on one device and on several; call simulators in threads; print the steps per second.
+    """Train a net on one device and on several devices in the selected ways, and print the steps per second.
 
-    Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' runs a simulator with a whole batch in each
-    of several threads; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of each worker's
-    part. Exact steps are timed in calls that wait for their results, and in `train`; compare the latter with run_async.
+    The options for blocks and image size only affect cifar_resnet. Ways: 'simulators' runs a simulator for each device
+    in a thread, with a whole batch each; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of
+    each worker's part. Exact steps are timed in calls that wait for their results, and in `train`, whose time is
+    comparable with run_async.
     """
     names = list(devices) or _several_devices(count)
     print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
@@ -127,7 +128,7 @@ def devices(
 def _exact_rate(
     train: DataParallel, batches: Sequence[Any], steps: int, settle: float
 ) -> tuple[float, dict[str, float]]:
-    """Return the exact steps per second of workers, and the median parts of the first worker's time in milliseconds."""
+    """Return the exact steps per second, and the first worker's median milliseconds for each part of a step."""
     rows = []
 
     def step(number: int) -> None:
@@ -144,13 +145,13 @@ def _show(what: str, parts_ms: dict[str, float]) -> None:
 
 
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
-    """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
+    """Return the steps per second of `train`: all steps by all seconds, because it does not wait for single steps."""
     train.train(batches[number % len(batches)] for number in range(2 * _WARM_UP))
     return steps / seconds_of(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
 
 
 def _several_devices(count: int, at_least: int | None = None) -> list[str]:
-    """Return up to `count` GPUs; two parts of a processor if there are fewer than `at_least`, by default `count`."""
+    """Return up to `count` GPUs if there are `at_least` (by default `count`), or else two parts of a processor."""
     found = [row for row in optdb.devices() if row.works and not row.profile.quirks.is_memory_checker]
     gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
     if len(gpus) >= (at_least or count):
@@ -165,7 +166,7 @@ def _tiny() -> Any:
 
 
 def _warm_up(step: Callable[[], Any], settle: float) -> None:
-    """Run steps until kernels are compiled and chosen, and launches are merged."""
+    """Run steps for `settle` seconds, in which kernels are compiled and chosen, and launches are merged."""
     stop = time.perf_counter() + settle
     number = 0
     while number < _WARM_UP or time.perf_counter() < stop:
@@ -198,7 +199,7 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, s
 
 
 class Scaled(NamedTuple):
-    """The exact steps per second of some devices, and how long the parts of a step take in milliseconds."""
+    """The exact steps per second on a number of devices, and the milliseconds of the parts of a step."""
 
     statistics: str
     #: 'weak' if each device gets a batch, 'strong' if all devices share one.
@@ -227,7 +228,7 @@ def scaling(
     settle: float,
     plot_file: Path | None,
 ) -> None:
-    """Train a net on 1, 2, 4 and more devices, with a batch for each and with one batch for all."""
+    """Train a net on 1, 2, 4 and more devices: with a batch for each device, and with one batch for all devices."""
     found = _several_devices(max(counts, default=8), at_least=1)
     measured = [
         _scaled(name, found[:count], way, kind, batch, steps, settle)
@@ -255,7 +256,7 @@ def scaling(
 def _scaled(
     name: str, devices: Sequence[str], statistics: str, kind: str, batch: int, steps: int, settle: float
 ) -> Scaled:
-    """Train on some devices. A single device runs a simulator, which neither cuts the function nor exchanges sums."""
+    """Train on some devices. A single device uses a simulator, which does not divide the function or exchange sums."""
     rows = batch * len(devices) if kind == "weak" else batch
     model = models.build(name, **_SIZES[name], batch=rows)
     f, batches = compiled(model), batches_of(model, 4)
@@ -277,7 +278,7 @@ def _rates_of_simulator(
 
 
 def _run_async(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> Any:
-    """Start some steps and return the last one's future."""
+    """Start some steps asynchronously; return the future of the last step."""
     return [sim.run_async(*batches[number % len(batches)]) for number in range(steps)][-1]
 
 

@@ -1,4 +1,4 @@
-"""Shows comparisons on the terminal: a table of models, a table of phases, the faults."""
+"""Shows comparisons on the terminal: a table of models, a table of phases, and the faults of optdb's graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORTEST = 0.005
 
 
 def render(comparisons: list[Comparison], baseline: str) -> RenderableType:
-    """Return the tables and faults of `comparisons`."""
+    """Return a table of models, a table of phases, and the faults."""
     return Group(_models(comparisons, baseline), _phases(comparisons), _faults(comparisons))
 
 

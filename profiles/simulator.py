@@ -1,4 +1,4 @@
-"""The cost of a plan in Python per kernel, and the memory that many calls leave allocated.
+"""Measures simulators: what a plan costs in Python per kernel, zero-copy calls, and memory that remains allocated.
 
 ``python -m profiles.simulator --help`` lists the commands.
 """
@@ -27,7 +27,7 @@ from optdb.runtime.context import Context
 from profiles import terminal
 from profiles.stopwatch import race
 
-#: Number of timed loops of calls, and the seconds of each.
+#: Number of timed loops of calls, and the seconds of each loop.
 _LOOPS, _LOOP = 5, 0.1
 
 
@@ -126,7 +126,7 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
 
 
 def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
-    """Return a function that calls a simulator, and that copies only values of fewer bytes than a limit."""
+    """Return a function that calls a simulator; arguments and results of fewer bytes than `nbytes` are copied."""
 
     def call() -> object:
         host_buffers.MIN_ZERO_COPY_BYTES = nbytes
@@ -144,12 +144,12 @@ _DESCRIPTIONS = {
 
 
 def _waiting(function: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that waits for the result of another one."""
+    """Return a function that calls another one, and waits for its result."""
     return lambda: np.asarray(function())
 
 
 def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> theano.compile.Function:
-    """Return a function that computes a chain of separate operations, after some calls."""
+    """Return a function of a chain of separate operations, after some calls that make its plan."""
     with theano.change_flags(**{"optdb.merge_launches": merge}):
         function = _compiled_chain(kernels, elements, tanh, target)
         for _ in range(8):
@@ -182,7 +182,7 @@ def _enqueued_by_pyopencl(bound: CommandList) -> None:
 
 @contextmanager
 def _held(context: Context) -> Iterator[None]:
-    """Hold back the commands that the block enqueues: running them would slow down the timed code."""
+    """Let commands that the block enqueues run only after the block, because they would slow down the timed code."""
     context.queue.finish()
     gate = cl.UserEvent(context.cl_context)
     cl.enqueue_barrier(context.queue, wait_for=[gate])
@@ -214,7 +214,7 @@ def soak(calls: int, shapes: int, device: str) -> None:
     data, labels = rng.randn(shapes, 20).astype("float32"), rng.randint(0, 5, shapes).astype("int32")
     table = Table("calls", "resident bytes", "objects of Python")
     for number in range(1, calls + 1):
-        # Several calls with one shape, so that plans are made and dropped.
+        # Make several calls with each shape, so that plans are made and dropped.
         size = 1 + (number // 5 * 7) % shapes
         result = sim(data[:size], labels[:size])
         if number in (calls // 20, calls // 10, calls // 4, calls // 2, calls):

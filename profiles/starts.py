@@ -1,6 +1,6 @@
 """Times the starts of processes with empty or full caches, from the interpreter to a function's first calls.
 
-CPU seconds are those of the process and of the compilers that it starts; wall seconds are those of the clock.
+CPU seconds include the compilers that the process starts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True)
 class _Moment:
-    """The time used so far: by the clock, by this process, and by its child processes."""
+    """A point in time: the wall clock, and the CPU seconds used so far by this process and by its child processes."""
 
     wall: float
     own: float
@@ -77,7 +77,8 @@ class _Moment:
 def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[str, float], list[list[Any]]]:
     """Import Theano, build a model, compile it and call it; return `cpu`, `wall` and `values` of a `Start`.
 
-    The process was started at the time `began`. From the second call on, results depend on earlier updates.
+    The process was started at the time `began`. If there are several calls, each one depends on the updates of the
+    calls before.
     """
     import theano
     from theano.compile.function_module import FunctionMaker
@@ -114,7 +115,7 @@ class _Stopwatch:
         self._depth = 0
 
     def around(self, method: Callable[..., None]) -> Callable[..., None]:
-        """Return the method with the stopwatch around it."""
+        """Return a method that calls the given method, and adds its CPU seconds."""
 
         @functools.wraps(method)
         def timed(*args: object, **options: object) -> None:
@@ -144,10 +145,11 @@ def measure(
     starting: Callable[[str, str], None] = _ignore,
     started: Callable[[Start], None] = _ignore,
 ) -> list[Start]:
-    """Start a model on each side: with empty caches, and again with the caches that the first start left.
+    """Start a model on each side: with empty caches, and again with the caches that the first start has left.
 
-    `sides` maps names to THEANO_FLAGS, and `flags` are those of all sides. `starting` and `started` are called before
-    and after each start. Raise `isolated.Failed` if a start fails, or takes longer than `timeout` seconds.
+    `sides` maps the name of a side to its THEANO_FLAGS, and `flags` are flags for all sides. `starting` and `started`
+    are called before and after each start. Raise `isolated.Failed` if a start fails, or takes longer than `timeout`
+    seconds.
     """
     starts = []
     for side, own_flags in sides.items():
@@ -182,20 +184,20 @@ def _start(
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return an environment in which compilers keep their caches below a folder, and C compiler calls are counted."""
+    """Return environment variables with which caches are below a folder, and starts of the C compiler are counted."""
     names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
     caches = {variable: str(folder / name) for variable, name in names.items()}
     return {**caches, "PATH": _search_path_with_counter(folder)}
 
 
 def compilers_started(folder: Path) -> int:
-    """Return the number of C compiler starts in the environment of `caching_below` for a folder."""
+    """Return how often the C compiler was started with the environment that `caching_below` returns for a folder."""
     log = folder / "compilers"
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _search_path_with_counter(folder: Path) -> str:
-    """Put a wrapper that logs each call before the real compiler; return the search path."""
+    """Write a compiler wrapper that logs each call; return a search path that begins with its folder."""
     compiler = shutil.which("g++")
     if compiler is None:
         return os.environ["PATH"]

@@ -1,4 +1,4 @@
-"""Training steps that a simulator computes, and batches for them."""
+"""Training steps for simulators, and batches of data for the steps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["batches_of", "compiled"]
 
 
 def compiled(model: models.Model) -> theano.compile.function_module.Function:
-    """Return a model's training step; a simulator computes it."""
+    """Return a model's training step, to be computed by a simulator."""
     mode = theano.Mode(linker="py", optimizer="fast_run")
     return theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, name=model.name)
 
 
 def batches_of(model: models.Model, count: int, seed: int = 0) -> list[list[np.ndarray]]:
-    """Return batches like a model's data."""
+    """Return random batches with the shapes and dtypes of a model's data."""
     rng = np.random.RandomState(seed)
 
     def like(value: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Wall-clock seconds of contenders that take turns, so that a busy phase affects all of them; and CPU seconds."""
+"""Times contenders that take turns, so that a busy phase of the machine affects all of them; reads CPU seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAUSE = 0.05
 def race(
     contenders: Mapping[str, Callable[[], object]], repeat: int, turn: float = 0.0, settle: float = 0.0
 ) -> dict[str, list[float]]:
-    """Call each contender in turn; return the seconds of a call by contender and turn.
+    """Let the contenders take turns; return, for each contender, the mean wall seconds of a call in each turn.
 
     In a turn, a contender is called repeatedly for at least `turn` seconds. Before the first turn, it is called for at
     least `settle` seconds, since repeated calls may get faster.
@@ -57,7 +57,7 @@ def cpu_seconds() -> float:
 
 
 def _call(contender: Callable[[], object], at_least: float) -> float:
-    """Call a contender for some seconds; return the seconds of a call."""
+    """Call a contender for at least some seconds; return the mean seconds of a call."""
     start, calls, taken = time.perf_counter(), 0, 0.0
     while not calls or taken < at_least:
         contender()

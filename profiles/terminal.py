@@ -42,7 +42,7 @@ def console() -> Console:
 
 
 class Picture(click.Path):
-    """The path of a plot; rejected before any measurement if Matplotlib is missing."""
+    """The path of a plot; if Matplotlib is missing, the option is rejected before anything is measured."""
 
     name = "file"
 
@@ -98,13 +98,13 @@ def drawing(path: Path, size: tuple[float, float], rows: int = 1, **options: Any
     figure, axes = pyplot.subplots(rows, figsize=size, layout="constrained", **options)
     yield figure, axes
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the date, equal numbers make equal files.
+    # Leave out the date, so that equal numbers make equal files.
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 
 
 def write_json(numbers: Any, path: Path | None) -> None:
-    """Write numbers, which may be in dataclasses, to a file if a path is given."""
+    """Write numbers as JSON to a file if a path is given; the numbers may be in dataclasses."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(numbers, indent=1, default=asdict) + "\n")

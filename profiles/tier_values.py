@@ -1,8 +1,8 @@
 """Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
 
 All nodes of a model run in Python and then, from the same values of the shared variables, in C. A difference is
-relative to the largest number of the array. Rounding alone may have as large an effect: one column has the difference
-between two runs in the first tier whose initial floats differ by a few units in the last place.
+relative to the largest number of the array. Rounding alone may cause large differences: one column shows how far two
+runs in the first tier differ whose initial floats differ by a few units in the last place.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from profiles.training import nudged, value_difference
 
 __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 
-#: The largest difference between the tiers, by floatX.
+#: Maximum difference between the tiers, by floatX.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
-#: Maximum difference between the tiers, as a multiple of the effect of nudged initial values.
+#: A larger difference is accepted up to this multiple of the effect of nudged initial values.
 CHAOS = 4
 
 #: The size of a nudge, in units in the last place.
@@ -39,7 +39,7 @@ _UNITS = 2
 
 @dataclass(frozen=True)
 class Compared:
-    """The results of both tiers for one model: the largest difference, and the value that has it.
+    """The comparison of both tiers for one model: the largest difference, and the value in which it occurs (`where`).
 
     `chaos` is the effect of nudging arguments and shared variables on the values of the first tier. `in_python` and
     `in_c` are numbers of nodes in the first and in the second tier.
@@ -55,7 +55,7 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance, or within the effect of rounding on the model."""
+        """Whether the difference is within the tolerance, or within `CHAOS` times the effect of nudges."""
         return self.difference <= max(TOLERANCE[self.floatX], CHAOS * self.chaos)
 
 
@@ -92,7 +92,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
 
 
 def _hold_compilers() -> Callable[[], None]:
-    """Make background compilers wait; return the function that lets them start."""
+    """Make background compilers wait; return a function that lets them start."""
     from optdb.host.theano.clinker.tiers.background import background
 
     may_begin, run = threading.Event(), background.run
@@ -108,7 +108,7 @@ def _hold_compilers() -> Callable[[], None]:
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
     """Compare the tiers of a model in a separate process."""
     with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
-        # Modules that are already built would be used in the first tier.
+        # Use an empty compiledir: the first tier would use modules that are already built.
         flags = f"floatX={dtype},optdb.topo=True,optdb.tiered=True,base_compiledir={Path(made, 'theano')}"
         env = starts.caching_below(Path(made))
         numbers = isolated.call("profiles.tier_values:measure", name, flags=flags, env=env, timeout=timeout)

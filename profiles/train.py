@@ -1,7 +1,7 @@
 """Compares training on the device with training on the host: ``python -m profiles.train [MODELS]``.
 
-A chaotic model is trained a second time, with settings that keep it calm (see ``training``). The exit status is 0 only
-if both sides agreed for each model, the first or the second time.
+A chaotic model is trained a second time, with settings that make it less chaotic (see ``training``). The exit status is
+0 only if, for each model, device and host agreed the first or the second time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
 
 
 def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
-    """Yield comparisons; after each one its repetition with calm settings, if there was one."""
+    """Yield each comparison, followed by its repetition with calmer settings, if there was one."""
     for comparison in comparisons:
         yield comparison
         if comparison.calm is not None:
@@ -52,7 +52,7 @@ def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
 
 
 def described(comparison: Comparison) -> str:
-    """Return a model's name, with the dtype and the replaced sizes."""
+    """Return the model's name, floatX and the sizes that were replaced."""
     sizes = "".join(f", {name} {size:g}" for name, size in comparison.sizes.items())
     return f"{comparison.model}, {comparison.floatX}{sizes}"
 
@@ -89,7 +89,7 @@ def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
 
 
 def render_stayed(comparisons: Sequence[Comparison]) -> Table:
-    """Return the table of nodes that stayed on the host, and why: a row for each reason."""
+    """Return the table of nodes that were left on the host, with a row for each reason."""
     table = Table(title="Nodes that stayed on the host", show_lines=True)
     table.add_column("model")
     table.add_column("because", overflow="fold")
@@ -125,7 +125,7 @@ class Size(click.ParamType):
     name = "size"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Convert ``name=number``; reject anything else."""
+        """Convert ``name=number`` to a pair; reject anything else."""
         name, _, number = value.partition("=")
         size: float | None
         try:

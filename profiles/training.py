@@ -1,8 +1,8 @@
-"""Trains a model on both sides, each in a separate process, and compares the results.
+"""Trains a model on the host and on the device, each in a separate process, and compares the results.
 
-In a chaotic model, a rounding error in the first step affects all digits in the tenth. A difference as large as the
-effect of nudged initial values on the host (`CHAOS`) is therefore not attributed to the device. The model is then
-trained once more with settings that keep it calm (`calmed`), and passes only if both sides agree.
+In a chaotic model, a rounding error in the first step affects all digits in the tenth. A difference is therefore not
+attributed to the device if nudged initial values have a comparable effect on the host (`CHAOS`). The model is then
+trained once more with calmer settings (`calmed`), and passes only if device and host agree.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ NUDGES, UNITS = 3, 8
 
 @dataclass
 class Training:
-    """The results of one side.
+    """The results of training on one side: on the host or on the device.
 
-    `outputs` has the numbers of each output for each step, and `nudged` has the same for each start from values that
-    differ by a few units in the last place. `compiling` and `step` are seconds, the latter a median without the first
-    step. Nodes exclude transfers. `stayed` lists op, reason and number of the nodes that the lift left on the host.
+    `outputs` has the numbers of each output for each step; `nudged` has the same for each repetition with initial
+    values that were changed by a few units in the last place. `compiling` is the seconds to compile, and `step` the
+    median seconds of a step, without the first one. Nodes exclude transfers. `stayed` lists the nodes that were left on
+    the host, as rows `[op, reason, count]`.
     """
 
     outputs: list[list[Any]]
@@ -70,7 +71,7 @@ class Settings:
 
 @dataclass
 class Comparison:
-    """A model on both sides, None if one failed with `error`; `calm` compares a chaotic model with calmer settings."""
+    """A model's results on host and device (None if either failed); `calm` repeats a chaotic comparison, calmer."""
 
     model: str
     host: Training | None = None
@@ -87,24 +88,24 @@ class Comparison:
         return _by_step(self.host.outputs, self.device.outputs)
 
     def chaos(self) -> list[float]:
-        """Return the largest effect of nudges on the host's numbers up to each step."""
+        """Return, for each step, the largest change so far of the host's outputs that is caused by nudges."""
         if self.host is None:
             return []
         moved = [_by_step(self.host.outputs, nudged) for nudged in self.host.nudged]
         return list(itertools.accumulate(map(max, zip(*moved)), max))
 
     def moved(self) -> float:
-        """Return how much the host's outputs changed over all steps: without a change, equality proves nothing."""
+        """Return how much the host's outputs changed during training; if they did not, equality proves nothing."""
         return max(map(difference, self.host.outputs[0], self.host.outputs[-1])) if self.host is not None else 0.0
 
     @property
     def agrees(self) -> bool:
-        """Whether both sides gave the same results; for a chaotic model, with calm settings."""
+        """Whether host and device gave the same results; for a chaotic model, with calmer settings."""
         return self.verdict == SAME or (self.verdict == CHAOTIC and self.calm is not None and self.calm.agrees)
 
     @property
     def verdict(self) -> str:
-        """Whether both sides gave the same results, as far as rounding allows a verdict."""
+        """`SAME`, `CHAOTIC` (too sensitive to rounding for a verdict), `DIFFERS` or `FAILS`."""
         if self.error:
             return FAILS
         tolerance = TOLERANCE[self.floatX]
@@ -120,7 +121,7 @@ def _by_step(theirs: list[list[Any]], ours: list[list[Any]]) -> list[float]:
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return the largest difference, relative to the largest number; infinite if shapes or finite positions differ."""
+    """Return the largest difference, relative to the largest number; infinite if shapes or infinities differ."""
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return math.inf
@@ -132,7 +133,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def value_difference(a: Any, b: Any) -> float:
-    """Return the difference of two values of one type; infinite if types, integers or states of generators differ."""
+    """Return the difference of two values; infinite if dtypes, integers or states of random generators differ."""
     if isinstance(a, np.random.RandomState):
         states = zip(a.get_state(), b.get_state(), strict=True)
         return 0.0 if all(np.array_equal(*pair) for pair in states) else math.inf
@@ -145,7 +146,7 @@ def value_difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Build a model, compile it and run some steps, repeated with `nudge`, on the side that the flags select."""
+    """Compile a model on the side that the flags select, and run some steps; with `nudge`, repeat the steps."""
     model = models.build(name, **sizes)
     start = time.perf_counter()
     function = theano.function(model.inputs, model.outputs, updates=model.updates)
@@ -153,7 +154,7 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
     state = [(variable, variable.get_value()) for variable in function.get_shared()] if nudge else []
     outputs, seconds = _steps(function, model.data, steps)
     explanation = optdb.explain(function, *model.data)
-    assert explanation.traffic is not None  # counted if arguments are given
+    assert explanation.traffic is not None  # because arguments are given
     counts = dict(explanation.places)
     on_host = counts.pop("host", 0)
     stayed = [[op, why, n] for report in explanation.reports for (op, why), n in report.by_reason().most_common()]
@@ -196,7 +197,7 @@ def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
 
 
 def compare(name: str, settings: Settings) -> Comparison:
-    """Train a model on both sides; if it is chaotic, again with calm settings."""
+    """Train a model on host and device; if it is chaotic, train it again with calmer settings."""
     comparison = _compare(name, settings)
     calmer = calmed(name, settings)
     if comparison.verdict == CHAOTIC and calmer != settings:
@@ -205,7 +206,7 @@ def compare(name: str, settings: Settings) -> Comparison:
 
 
 def calmed(name: str, settings: Settings) -> Settings:
-    """Return settings with which a model is not chaotic, if any are known."""
+    """Return calmer settings: float64, and sizes with which the model is not chaotic, if any are known."""
     return replace(settings, floatX="float64", sizes={**settings.sizes, **CALM.get(name, {})})
 
 

@@ -1,6 +1,6 @@
-"""Compares theano.function as a whole: from the start of a process to a function, with empty and with full caches.
+"""Compares theano.function as a whole: from the start of a process to a function, with empty or full caches.
 
-`profiles.starts` starts the processes; here the starts of Theano alone and of optdb are compared.
+`profiles.starts` starts the processes; this module compares the starts with Theano alone and with optdb.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLAGS = {STOCK: "optdb.topo=False,optdb.clinker=False", OPTDB: "optdb.topo=True"
 
 
 def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[Start]:
-    """Start a model on both sides: with empty caches, and again with the caches that the first start left."""
+    """Start a model with Theano alone and with optdb: with empty caches, and again with the caches of that start."""
     flags = f"floatX={models.dtype_of(name)}"
     return starting.measure(
         name, FLAGS, flags, timeout=timeout, started=lambda start: tell(f"{start.side}, {start.cache}")
@@ -78,7 +78,7 @@ def numbers(starts: Sequence[Start]) -> list[dict[str, object]]:
 
 
 def write_plot(starts: Sequence[Start], path: Path) -> None:
-    """Draw the parts of each start as stacked bars, as shares of stock's time with the same caches."""
+    """Draw a stacked bar for each start; its parts are shares of stock's time with the same caches."""
     with terminal.drawing(path, (11, 8), len(CACHES)) as (figure, rows):
         for axes, cache in zip(rows, CACHES, strict=True):
             bars = [

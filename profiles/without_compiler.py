@@ -1,8 +1,8 @@
 """The cost of a training step without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
 
-Each model runs steps in a process with a compiler and in a process without one (`cxx=`), both with the engine and one
-thread. Times are CPU seconds, the minimum of several steps after the first one. ``--small`` keeps the models' own
-sizes.
+Each model runs steps in a process with a compiler and in a process without one (`cxx=`). Both processes use the engine
+and one thread. A time is the CPU seconds of the fastest of several steps after the first one. With ``--small``, models
+have their default sizes.
 """
 
 from __future__ import annotations

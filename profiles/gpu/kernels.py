@@ -1,7 +1,7 @@
 """The times of single kernels on a GPU, compared with CuPy: ``python -m profiles.gpu.kernels``.
 
-Times are milliseconds of float32 operations on the device: of a step in a call of many steps, by the host's clock, and
-of its kernels, by the device's clock. Without ``CUPY_TF32=1``, CuPy uses no tensor cores; optdb uses them with
+All operations are float32. Times are milliseconds of a step within a call of many steps, by the host's clock, and of
+the step's kernels, by the device's clock. Without ``CUPY_TF32=1``, CuPy uses no tensor cores; optdb uses them with
 ``THEANO_FLAGS=optdb.matmul_precision=default``.
 """
 
@@ -42,7 +42,7 @@ def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator
     yield "exp(x) * y", tt.exp(x) * y
     x = theano.shared(_random(side, side))
     for name, axis in AXES.items():
-        # A simulator leaves 0-d values to the host, and CuPy does not.
+        # `keepdims`, because a simulator computes 0-d values on the host, while CuPy computes them on the device.
         yield f"sum, {name}", x.sum(axis=axis, keepdims=axis is None)
     for n in products:
         a, b = (theano.shared(_random(n, n)) for _ in range(2))
@@ -84,7 +84,7 @@ def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
 
 
 def _time_kernels(sim: optdb.SimulatorOCL) -> float:
-    """Return the milliseconds of a step's kernels."""
+    """Return the milliseconds that a step's kernels take together."""
     timer = Timer()
     timer.begin()
     with listened(timer):
@@ -95,7 +95,7 @@ def _time_kernels(sim: optdb.SimulatorOCL) -> float:
 
 
 def time_cupy(run: Callable[[], Any], repeat: int) -> float:
-    """Return the same times for CuPy."""
+    """Return the milliseconds of an operation in CuPy, by the host's clock."""
     import cupy
 
     wait = cupy.cuda.runtime.deviceSynchronize
@@ -110,7 +110,7 @@ def time_cupy(run: Callable[[], Any], repeat: int) -> float:
 
 
 def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]) -> str:
-    """Return the bytes or operations per second, in words."""
+    """Return the bytes or operations per second, as text."""
     large, side, _ = sizes
     if name.startswith("product"):
         return f"{2 * int(name.split()[-1]) ** 3 / milliseconds / 1e9:.1f} TFLOP/s"

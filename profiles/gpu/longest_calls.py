@@ -1,8 +1,8 @@
 """The longest calls while launches are merged, and their causes: ``python -m profiles.gpu.longest_calls``.
 
 Each model trains in a separate process with empty caches. A call's ratio is relative to the median of the calls before
-it. Below each of the longest calls are the events during it. If a watching thread could not sample, another thread held
-the GIL, or the machine was busy.
+it. The events during each of the longest calls are listed below the call. A thread samples the positions of the others;
+if it could not, another thread held the GIL, or the machine was busy.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from profiles.steps_of_simulators import batches_of, compiled
 MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
 #: Number of preceding calls whose median a call is compared with.
 _BEFORE = 100
-#: Number of calls after the choice of merged launches.
+#: Minimum number of measured calls after the launches to merge are chosen.
 _SETTLED = 300
-#: Interval of samples in seconds; and the multiple of the median time from which a call is sampled.
+#: Interval of samples in seconds. A call is sampled once it has taken this multiple of the median time.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
 #: Maximum number of calls over twice the median that are listed.
@@ -51,7 +51,7 @@ _LONG_COLLECTION_S = 1e-3
 
 
 class Events(logging.Handler):
-    """Events of a process with their times: messages of optdb, and long runs of Python's garbage collector."""
+    """Records events and their times: messages of optdb, and long runs of Python's garbage collector."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -96,7 +96,7 @@ class Events(logging.Handler):
 
 
 class Watch(threading.Thread):
-    """Records the positions of threads during a long call, and times at which it could not sample them."""
+    """Records the positions of the other threads during a long call, and when it could not sample them."""
 
     def __init__(self, events: Events) -> None:
         super().__init__(name="watch", daemon=True)
@@ -105,7 +105,7 @@ class Watch(threading.Thread):
         self._seen: tuple[str, ...] = ()
         #: When the current call began; None between calls.
         self.began: float | None = None
-        #: The duration from which a call is sampled.
+        #: A call is sampled once it has taken this long.
         self.limit_s = float("inf")
         self.ends = False
 
@@ -161,7 +161,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most: flo
             if end - started > most:
                 break
             if plan is None:
-                # Calls up to this one are not counted: they were recorded, or made the plan.
+                # Calls up to this one were recorded or made the plan, so they are not counted.
                 plan = last_plan(sim)
                 continue
             seconds.append(end - begin)

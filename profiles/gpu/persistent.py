@@ -84,7 +84,7 @@ def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, flo
 
 
 def _time_commands(name: str, wish: str, plan: Any) -> None:
-    """Print the times of a plan's commands on the device; their results are discarded."""
+    """Run a plan's commands on the device, and print their times."""
     commands = [command for step in plan._steps for command in step.commands]
     if not commands:
         return
@@ -142,7 +142,7 @@ def main(log: bool) -> None:
 @main.command()
 @terminal.device_option("gpu")
 def trial(device: str) -> None:
-    """Try each barrier over all groups."""
+    """Try each implementation of a barrier over all work groups."""
     context = get_context(context_of(device))
     say(context.profile.name, context.device.max_compute_units, "units;", context.device.opencl_c_version)
     for name, finding in try_barriers(context, until_right=False).items():

@@ -25,7 +25,7 @@ from profiles.steps_of_simulators import compiled
 from profiles.training import difference
 
 PRECISIONS = ("highest", "high", "default")
-#: Sizes smaller than the timed sizes; their products are still large enough for tensor cores.
+#: The timed sizes, but two of them are smaller; their products are still large enough for tensor cores.
 SIZES_TO_COMPARE = {**SIZES, "mlp 4096": {"width": 2048, "batch": 512}, "lstm": {**SIZES["lstm"], "steps": 10}}
 #: Sizes for the curves.
 _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
@@ -79,7 +79,7 @@ def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterato
 
 
 def errors_of(name: str, precision: str, exact: Trained, seen: Trained) -> Errors:
-    """Return the errors of a training compared with an exact one."""
+    """Return the errors of a training, relative to a training in float64."""
     cost = difference(np.array(exact.costs), np.array(seen.costs))
     return Errors(name, precision, cost, max(map(difference, exact.steps, seen.steps), default=0.0))
 
@@ -107,7 +107,7 @@ def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[flo
 
 
 def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
-    """Yield batches of noisy images of classes that a net can learn to distinguish, with their labels."""
+    """Yield batches of noisy images with their labels; a net can learn to distinguish the classes."""
     rng = np.random.default_rng(0)
     pictures, labels = model.data
     classes = rng.normal(size=(int(labels.max()) + 1, *pictures.shape[1:]))
@@ -118,7 +118,7 @@ def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
 
 
 def draw(costs: dict[str, list[float]], path: Path) -> None:
-    """Draw curves of costs, each compared with the first curve."""
+    """Draw the curves of costs, and the relative difference of each curve from the first one."""
     first = np.array(next(iter(costs.values())))
     with terminal.drawing(path, (7, 6), 2, sharex=True) as (_, (whole, apart)):
         for name, values in costs.items():

@@ -1,8 +1,8 @@
 """The times of matrix products on a GPU, compared with cuBLAS: ``python -m profiles.gpu.products``.
 
-Times are microseconds per product in a series of the same product, without waits for Python in between. The time of
-optdb is that of a step in a call of many steps, and includes packing operands and adding partial sums. The time of
-cuBLAS, which PyTorch calls, is the mean of the products in a CUDA graph.
+Times are microseconds per product: the same product is repeated, and Python does not wait in between. The time of optdb
+is that of a step in a call of many steps, and includes packing operands and adding partial sums. PyTorch calls cuBLAS;
+its time is the mean of the products in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Multiplication:
         return [draw.random((*batch, *shape), dtype=np.float32).astype(dtype) for shape in lengths]
 
     def as_read(self, a: Any, b: Any, transpose: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return the stored operands, transposed where the product reads them transposed."""
+        """Return the operands as the product reads them: those that are stored transposed are transposed back."""
         return transpose(a) if self.left else a, transpose(b) if self.right else b
 
 
@@ -77,7 +77,7 @@ LAYERS = [
     Multiplication(128, 64, 128, batch=256),
 ]
 SMALL = [Multiplication(16, 8, 32), Multiplication(8, 8, 16, batch=3, right=True)]
-#: The columns: the value of optdb's flag, and the dtype.
+#: Maps a column to the value of the flag ``optdb.matmul_precision``, and the dtype.
 PRECISIONS = {"float32": ("highest", "float32"), "TF32": ("default", "float32"), "float16": ("default", "float16")}
 
 

@@ -72,7 +72,7 @@ CASES = (
 
 
 def numbers(shape: Sequence[int], seed: int) -> np.ndarray:
-    """Return float32 numbers in any shape."""
+    """Return random float32 numbers in the given shape."""
     drawn = np.random.default_rng(seed).normal(size=_DRAWN).astype("float32")
     return np.resize(drawn, shape)
 

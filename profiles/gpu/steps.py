@@ -1,8 +1,8 @@
 """The times of training steps on a GPU, compared with JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
 The first table has the mean milliseconds of a step over many steps with resident inputs, in `call_n_times` and in JAX.
-The second table has the milliseconds of calls with NumPy arguments. Merged commands count as one, and commands that
-commit updates are left out.
+The second table has the milliseconds of calls with NumPy arguments. In the number of commands, merged commands count as
+one, and commands that commit updates do not count.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 #: Sizes for a quick trial; models that are not listed have the default sizes of their builders.
 SMALL: dict[str, dict[str, Any]] = {"cifar_resnet": {"n": 1}, "transformer": {"heads": 2}}
-#: Sizes that the parameters' shapes do not determine.
+#: Sizes that JAX's nets cannot derive from the shapes of parameters.
 TOLD = ("n", "heads")
 PRECISIONS = ("highest", "default")
 #: Number of untimed calls: the first call is recorded, and the second call makes the plan.
 _WARM_UP = 5
-#: Maximum seconds to wait for the program that merges small launches, which is built in the background.
+#: Maximum seconds to wait for the kernels that merge small launches, which are built in the background.
 _MOST_TRAINING_S = 120.0
 
 
@@ -50,9 +50,10 @@ _MOST_TRAINING_S = 120.0
 class Step:
     """The times of a training step, in milliseconds.
 
-    `resident` is the time of a step in a call of many steps, `call` the time of a call with NumPy arguments, and
-    `queued` the time of one of many queued calls. `of_jax` maps a precision to JAX's times for the first two.
-    `difference` is the largest relative difference between the first costs and those of JAX with float32 products.
+    `resident` is the time of a step in a call of many steps, and `call` the time of a call with NumPy arguments.
+    `queued` is the time per call if many calls are queued. `of_jax` maps a precision to JAX's times for `resident` and
+    `call`. `difference` is the largest relative difference between the first costs and those of JAX with float32
+    products.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Step:
 
 
 def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, training: float) -> Step:
-    """Time a model on a device, after some seconds of training, once the launches to merge are chosen."""
+    """Time a model on a device, after `training` seconds or when the launches to merge are chosen, if later."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
     with optdb.SimulatorOCL(compiled(model), device) as sim:
@@ -106,7 +107,7 @@ def last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
 
 
 def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
-    """Time the same net in JAX; record its times, and how its first costs differ."""
+    """Time the same net in JAX; record JAX's times, and the difference between the first costs."""
     import jax
 
     for precision in PRECISIONS:

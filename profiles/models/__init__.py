@@ -1,8 +1,8 @@
 """Builders of real models: `build` returns a model by name, `known` lists the names.
 
-Each module in this folder contains a family of models and registers them when it is imported here; ``base`` has the
-table, and ``parts`` the common code. The Keras models are only available if Keras is installed. The models of a
-checkout's package ``models`` can also be built by name if their libraries are installed.
+Each module in this folder contains a family of models, and registers them when it is imported here. ``base`` has the
+table of models, and ``parts`` has common code. The Keras models are only available if Keras is installed. The models of
+a checkout's package ``models`` can also be built by name if their libraries are installed.
 """
 
 import importlib
@@ -23,7 +23,7 @@ __all__ = ["Model", "UnknownModel", "build", "dtype_of", "known", "of_libraries"
 
 
 def of_libraries() -> list[str]:
-    """Return the names in the package ``models`` that can be built here and are not `known`."""
+    """Return the names of models in the package ``models`` that can be built here, except names that are `known`."""
     if importlib.util.find_spec("models") is None:
         return []
     return [name for name in importlib.import_module("models").available() if name not in known()]
@@ -35,11 +35,11 @@ def _is_of_libraries(name: str) -> bool:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build the model with a name, whose sizes `sizes` replace; raise `UnknownModel`, which lists the known names."""
+    """Build a model by name; `sizes` replace its usual sizes. Raise `UnknownModel` for other names than known ones."""
     builders = importlib.import_module("models") if _is_of_libraries(name) else base
     return builders.build(name, **sizes)
 
 
 def dtype_of(name: str) -> str:
-    """Return the floatX that a model's users choose."""
+    """Return the floatX with which a model is normally used."""
     return importlib.import_module("models").entry(name).floatX if _is_of_libraries(name) else "float32"

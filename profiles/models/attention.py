@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 
 class _Blocks:
-    """Collects the parameters of a net while its layers are applied to a (batch, token, feature) array."""
+    """Applies layers to arrays of shape (batch, token, feature), and collects the parameters of the layers."""
 
     def __init__(self, width: int, heads: int):
         self.rng = np.random.RandomState(12)

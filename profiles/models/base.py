@@ -1,8 +1,8 @@
 """The class of models, and the table of known models by name.
 
-A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register` adds it to the table
-under a name, with the sizes that belong to the name; `build` calls it. The other modules in this folder register their
-models when they are imported.
+A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register` adds a builder to the
+table under a name, with the sizes that belong to the name; `build` calls the builder. The other modules in this folder
+register their models when they are imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def shared_variables(model: Model) -> list[SharedVariable]:
 
 
 class UnknownModel(KeyError):
-    """There is no model of that name."""
+    """Raised if there is no model of that name."""
 
     def __str__(self) -> str:
         return self.args[0]

@@ -23,7 +23,7 @@ from profiles.models.base import Model, register
 
 @register("mlp", depth=3, width=32)
 def mlp(name: str, depth: int, width: int, batch: int = 8, classes: int = 10) -> Model:
-    """Train step with momentum and weight decay: `depth` hidden layers of rectified units."""
+    """Training step of a net with `depth` hidden layers of rectified units, with momentum and weight decay."""
     rng = np.random.RandomState(1)
     x, y = tt.matrix("x"), tt.ivector("y")
     matrices = [parts.weights(rng, width, width) for _ in range(depth)] + [parts.weights(rng, width, classes)]
@@ -59,7 +59,7 @@ def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int 
 
 
 class Network:
-    """Collects a net's parameters, with weight decay (`decayed`) or without (`plain`), and its running averages."""
+    """Applies layers; collects parameters, with weight decay (`decayed`) or without (`plain`), and running averages."""
 
     def __init__(self, seed: int):
         self.rng = np.random.RandomState(seed)
@@ -96,7 +96,7 @@ class Network:
         return tt.nnet.relu(x + y)
 
     def stages(self, x: TensorVariable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> TensorVariable:
-        """Stages of `counts` blocks; each stage except the first one halves the picture."""
+        """Apply stages with `counts` blocks; each stage except the first one halves the sides of pictures."""
         for stage, (count, width) in enumerate(zip(counts, widths)):
             for block in range(count):
                 first = block == 0
@@ -145,7 +145,7 @@ def resnet50(
 
 @register("cifar_resnet", n=9)
 def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16, rate: float = 0.01) -> Model:
-    """Train step of the CIFAR net with 9n+2 layers: three stages of `n` bottleneck blocks."""
+    """Training step of the CIFAR net with 9n+2 layers: three stages of `n` bottleneck blocks each."""
     net = Network(seed=4)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))

@@ -1,7 +1,7 @@
 """Train functions that Keras 2.3.1 builds with Theano, if it is installed.
 
 Keras creates its train function by calling ``keras.backend.function``. The call is recorded instead of executed, and
-its symbolic arguments become the model. Keras is only imported when a model is built, because the import takes seconds.
+its symbolic arguments become the model. Importing Keras takes seconds, so it is only imported when a model is built.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def _keras() -> ModuleType:
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras writes its settings to its home folder, and ignores errors: nothing can be written to this path.
+    # Keras would write its settings to its home folder; nothing can be written below this path, and Keras ignores the
+    # error.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 

@@ -1,7 +1,7 @@
-"""Pieces that several models share: parameters, losses and the two training rules.
+"""Common code of the models: parameters, losses and the two training rules.
 
-All functions use ``theano.config.floatX``, and a random number generator of the caller, so that each build of a model
-has the same values.
+All functions use ``theano.config.floatX``. Random numbers come from a generator that the caller passes, so that each
+build of a model has the same values.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from profiles.models.base import Model, register
 
 @register("vae", hidden=2)
 def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8, pixels: int = 24) -> Model:
-    """Train step with Adam: an autoencoder with `hidden` layers on both sides, and the reparametrization trick."""
+    """Training step of a variational autoencoder with Adam; encoder and decoder have `hidden` layers."""
     rng = np.random.RandomState(8)
     random = MRG_RandomStreams(4321)
     x = tt.matrix("x")
@@ -50,7 +50,7 @@ def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8
 
 
 class Point:
-    """The flat vector of free parameters; `take` returns the slice for the next parameter."""
+    """The flat vector of all free parameters, from which `take` returns the next slice."""
 
     def __init__(self) -> None:
         self.vector = tt.vector("point")
@@ -63,7 +63,7 @@ class Point:
 
 
 def _bounded(density: TensorVariable, *conditions: TensorVariable) -> TensorVariable:
-    """Return minus infinity if a condition does not hold, as PyMC3's distributions do."""
+    """Return the density, or minus infinity if a condition does not hold, as PyMC3's distributions do."""
     holds = tt.constant(1, dtype="int8")
     for condition in conditions:
         holds = holds * tt.all(condition)
@@ -120,7 +120,7 @@ def _density_and_gradient(
 
 @register("mixture", groups=15)
 def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> Model:
-    """Log density and gradient of Gaussian mixtures, one for each group, whose parameters have common priors."""
+    """Log density and gradient of a Gaussian mixture for each group; all mixtures have common priors."""
     rng = np.random.RandomState(9)
     point = Point()
     observed = tt.matrix("observed")
@@ -155,7 +155,7 @@ def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> M
 
 @register("gp", dimensions=2)
 def gp(name: str, dimensions: int, members: int = 12) -> Model:
-    """Log marginal likelihood of a Gaussian process with a squared exponential kernel, priors, and the gradient."""
+    """Log density of a Gaussian process with a squared exponential kernel and priors, and its gradient."""
     rng = np.random.RandomState(10)
     point = Point()
     x, y = tt.matrix("x"), tt.vector("y")

@@ -72,10 +72,10 @@ def gru(
     classes: int = 5,
     sigmoid: Callable[[TensorVariable], TensorVariable] = tt.nnet.sigmoid,
 ) -> Model:
-    """Train step with Adam: a GRU whose `steps` are unrolled in the graph.
+    """Training step with Adam of a GRU whose `steps` are unrolled in the graph.
 
-    With `sigmoid` written as ``1 / (1 + exp(-x))``, the canonical form of the gradients has sums of up to one term for
-    each step.
+    If `sigmoid` is written as ``1 / (1 + exp(-x))``, the gradients in canonical form have sums with up to one term per
+    step.
     """
     rng = np.random.RandomState(6)
     x, y = tt.tensor3("x"), tt.ivector("y")

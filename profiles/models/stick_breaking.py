@@ -1,8 +1,8 @@
 """The stick-breaking residual net, whose depth is adaptive.
 
 The weight of a residual block is the remaining length of a stick, which is one at the start. Each block breaks off a
-random share with a Kumaraswamy distribution, whose parameters it computes from its input. A Kullback-Leibler term keeps
-these posteriors near a Beta prior. The architecture is that of MarcCote/sb_resnet.
+random share. The share has a Kumaraswamy distribution, whose parameters the block computes from its input. A
+Kullback-Leibler term keeps these posteriors near a Beta prior. The architecture is that of MarcCote/sb_resnet.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Block:
-    """Parameters of one bottleneck block, and of the two numbers that determine the distribution of its share."""
+    """Parameters of one bottleneck block, including those that determine the distribution of its share."""
 
     normalizations: list[Normalization]
     kernels: list[TensorSharedVariable]
@@ -106,7 +106,7 @@ class Block:
 
 
 class StickBreakingNet:
-    """Parameters of a net of `9 * depth + 2` layers, and its application to a batch."""
+    """A net of `depth` layers, which must be 9n+2: its parameters, and its application to a batch."""
 
     def __init__(self, depth: int, width: int, pixels: int, classes: int):
         if depth % 9 != 2 or depth < 11:
@@ -160,7 +160,7 @@ def beta_function(a: TensorVariable, b: TensorVariable) -> TensorVariable:
 
 
 def digamma_by_series(x: TensorVariable) -> TensorVariable:
-    """Digamma, computed from its series at zero and at infinity, so that its gradient has only ordinary ops."""
+    """Digamma, computed from its series at zero and at infinity, so that the gradient consists of ordinary ops."""
     near = -1 / x - EULER + (np.pi**2 / 6) * x - 1.20205690315959 * x**2 + (np.pi**4 / 90) * x**3
     far = tt.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
     return tt.switch(x < 0.53, near, far)
@@ -181,7 +181,7 @@ def kumaraswamy_divergence(
 @register("sb_resnet", depth=29)
 @register("sb_resnet56", depth=56)
 def sb_resnet(name: str, depth: int, width: int = 4, batch: int = 4, size: int = 8, classes: int = 10) -> Model:
-    """Train step of the stick-breaking net with Adam, with the numbers that its authors observe."""
+    """Training step of the stick-breaking net with Adam; the outputs are the numbers that its authors observe."""
     net = StickBreakingNet(depth, width, size, classes)
     x, y = tt.tensor4("x"), tt.ivector("y")
     averages: OrderedDict = OrderedDict()

@@ -1,8 +1,8 @@
 """Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
 
-The three modes take turns in a process per model, and the fastest turn of each counts. Values are compared again with
-data of another length, if the model has any. The command fails if values differ, if mode OPENCL_AUTO takes longer than
-`MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
+Each model has its own process, in which the three modes take turns; the fastest turn of each mode counts. Values are
+compared again with data of another length, if the model has any. The command fails if values differ, if mode
+OPENCL_AUTO takes longer than `MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOLERANCE = 1e-9
 #: Maximum time of mode OPENCL_AUTO, relative to the default's.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
-#: Number of untimed calls; mode OPENCL_AUTO has chosen a side by the end of them.
+#: Number of untimed calls, after which mode OPENCL_AUTO has chosen a side.
 _WARM_UP_CALLS = 60
 #: The number of turns, and the seconds of each turn. Turns are so short that other programs do not disturb all of them.
 _TURNS, _SECONDS_OF_TURN = 80, 0.004
@@ -38,9 +38,9 @@ _TURNS, _SECONDS_OF_TURN = 80, 0.004
 class Outcome:
     """The measurements of a model, by mode.
 
-    The largest differences of values and gradients are relative to the default's. Times are milliseconds of an
-    evaluation: CPU time of all threads, and wall time. `choice` is the side that mode OPENCL_AUTO keeps, and `on_host`
-    the number of nodes that mode OPENCL leaves to the host.
+    `differences` are the largest differences of values and gradients, relative to the default's. Times are milliseconds
+    of an evaluation: CPU time of all threads, and wall time. `choice` is the side that mode OPENCL_AUTO has chosen, and
+    `on_host` the number of nodes that mode OPENCL computes on the host.
     """
 
     model: str
@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def is_slower(self) -> bool:
-        """Whether mode OPENCL_AUTO is slower than the default in both CPU time and wall time; noise may affect one."""
+        """Whether mode OPENCL_AUTO is slower than the default in CPU time and in wall time; one alone may be noise."""
         times = (self.cpu_ms, self.wall_ms)
         return min(ms["OPENCL_AUTO"] / ms["default"] for ms in times) > MOST_BY_CHOICE
 
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def measure(name: str, size: str = "small") -> dict[str, Any]:
-    """Evaluate a model in the default and both modes, and return the fields of an `Outcome`.
+    """Evaluate a model in PyTensor's default mode and in both modes of optdb; return the fields of an `Outcome`.
 
     Models of the gallery have a large size only if they are in `gallery.LARGE`.
     """
@@ -100,7 +100,7 @@ def measure(name: str, size: str = "small") -> dict[str, Any]:
 
 
 def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> dict[str, float]:
-    """Return the largest differences of each mode's values from the default's, before and after a choice."""
+    """Return how much each mode's values differ from the default's at most, before and after OPENCL_AUTO chooses."""
     found = dict.fromkeys(SIDES[1:], 0.0)
     for side in found:
         for number in range(_WARM_UP_CALLS):
@@ -111,7 +111,7 @@ def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]
 
 
 def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> tuple[dict[str, float], ...]:
-    """Return the fastest turns of each mode, in CPU milliseconds and wall milliseconds."""
+    """Return, for each mode, the milliseconds of a call in its fastest turn: CPU time and wall time."""
     counts: dict[str, int] = {}
     for side, function in functions.items():
         begin = time.perf_counter()
@@ -165,7 +165,7 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 @cli.timeout_option("a model")
 @terminal.json_option
 def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Path | None) -> None:
-    """Compare MODELs, or the twelve that grow and all of the gallery."""
+    """Compare MODELs; by default, the twelve models that grow, and all models of the gallery."""
     cli.chosen_sides(["default", "opencl"])
     console = terminal.console()
     outcomes: list[Outcome] = []

@@ -62,7 +62,7 @@ def sizes(names: Iterable[str], size: str) -> dict[str, int]:
 
 
 def chosen_sides(names: Sequence[str]) -> list[str]:
-    """Return those of the named sides that can be used; exit if there are fewer than two."""
+    """Return the named sides that can be used here; exit if there are fewer than two of them."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
         click.echo(f"skipped: {name}, which needs {', '.join(sides.missing(name))}", err=True)

@@ -16,19 +16,19 @@ from profiles.terminal import PICTURE
 
 __all__ = ["crossing", "draw", "grid", "main", "render"]
 
-#: Models whose work grows with their size.
+#: Default models; their work grows with their size.
 DEFAULT_MODELS = ("radon", "logistic", "mixture", "factorization")
 
 
 def grid(name: str, points: int) -> list[int]:
-    """Return sizes from a model's small one to its large one, at equal distances of their logarithms."""
+    """Return sizes from a model's small size to its large size; each one is the same factor larger than the last."""
     chosen = models.entry(name)
     step = math.log(chosen.large / chosen.small) / (points - 1)
     return [round(chosen.small * math.exp(step * i)) for i in range(points)]
 
 
 def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
-    """Return the size from which a ratio stays below one; None if it does not at the largest size.
+    """Return the size from which a ratio stays below one; None if the ratio at the largest size is not below one.
 
     Between two sizes, the logarithm of the ratio is interpolated linearly in the logarithm of the size.
     """
@@ -46,7 +46,7 @@ def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
 def _series(
     evaluations: Sequence[Evaluation], clock: str, reference: str
 ) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
-    """Return sizes and ratios to the reference, for each model and side."""
+    """Return, for each model and side, the sizes, and the ratios of times to the reference."""
     references = {(row.model, row.size): row.ms(clock) for row in evaluations if row.side == reference}
     series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
     for row in evaluations:
@@ -73,7 +73,7 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 
 
 def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: str = sides.DEFAULT) -> None:
-    """Draw a line for each model and side: the ratio over the size."""
+    """Draw a line for each model and side: the ratio against the size."""
     with terminal.drawing(path, (8, 4.5)) as (_, axes):
         for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
             style = "-" if side == sides.OPENCL else ":"
@@ -101,7 +101,7 @@ def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: s
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], points: int, clock: str, path: Path | None, json_file: Path | None
 ) -> None:
-    """Measure MODELs in growing sizes: by default, four whose work grows with their size."""
+    """Measure MODELs at growing sizes; by default, four models whose work grows with their size."""
     left = cli.chosen_sides(chosen)
     console = terminal.console()
     evaluations: list[Evaluation] = []

@@ -12,19 +12,19 @@ from profiles.pytensor import models, sides
 
 __all__ = ["Density", "compiled", "difference", "evaluate", "points_of"]
 
-#: The standard deviation of each number of a point from the model's initial point.
+#: Standard deviation with which each number of a point is drawn around the model's initial point.
 DISTANCE = 0.1
 
 
 @dataclass(frozen=True)
 class Density:
-    """A compiled log density with its gradient, which samplers call, and vectors near the model's initial point."""
+    """A compiled log density with its gradient, as samplers call it, and vectors near the model's initial point."""
 
     function: Callable[[np.ndarray], Sequence[np.ndarray]]
     points: list[np.ndarray]
 
     def __call__(self, point: np.ndarray) -> list[np.ndarray]:
-        """Return the values at a point as NumPy arrays: JAX may return them before they are computed."""
+        """Return the values at a point as NumPy arrays, which waits for values that JAX still computes."""
         return [np.asarray(value) for value in self.function(point)]
 
 
@@ -37,7 +37,7 @@ def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
 
 
 def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
-    """Build a model, compile its log density with the gradient on a side, and draw some points."""
+    """Build a model, compile its log density and gradient on a side, and draw points near the initial point."""
     mode = sides.load(side)
     model = models.build(name, size)
     function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)

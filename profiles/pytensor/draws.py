@@ -33,7 +33,7 @@ _WARM_UP = 6
 
 @dataclass(frozen=True)
 class DrawTimes:
-    """Median CPU milliseconds of a call: in the default mode, and in mode OPENCL with draws on host or device."""
+    """Median CPU milliseconds of a call: in the default mode, and in mode OPENCL with draws on host and on device."""
 
     variable: str
     default_ms: float
@@ -42,7 +42,7 @@ class DrawTimes:
 
 
 def measure(variable: str, length: int = 10**6, turns: int = 15, device: str | None = None) -> DrawTimes:
-    """Call the function of a random variable in all modes in turn; the host draws with PCG64DXSM for mode OPENCL."""
+    """Call a function of a random variable in all modes in turn; for mode OPENCL, the host draws with PCG64DXSM."""
     modes = [
         (None, np.random.PCG64),
         (opencl_mode(device), np.random.PCG64DXSM),
@@ -76,7 +76,7 @@ def _compiled(variable: str, length: int, mode: Any, kind: Any) -> Any:
 @terminal.count_option("--turns", 15, "The median counts.")
 @click.option("--device", help="A device, as the flag optdb.device names it; by default, the likely fastest one.")
 def main(names: tuple[str, ...], length: int, turns: int, device: str | None) -> None:
-    """Measure the CPU milliseconds of a call that draws numbers and sums log(1 + x^2) over them."""
+    """Measure the CPU milliseconds of a call that draws numbers x, and computes the sum of log(1 + x^2)."""
     table = Table("variable", "default", "drawn on the host", "drawn on the device")
     for name in names or VARIABLES:
         times = measure(name, length, turns, device)

@@ -1,6 +1,6 @@
 """Measures functions with Scan in mode OPENCL and with PyTensor's default: ``python -m profiles.pytensor.loops``.
 
-``--jax`` compares with the same functions written for JAX, which must be installed, instead of with the default.
+With ``--jax``, mode OPENCL is compared with the same functions written for JAX, which must be installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Case = tuple[list[Any], list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """The times of a call on one side, medians of the turns.
+    """The times of a call on one side, as medians of the turns.
 
     `first_s` includes compilation and the first call. The difference from the first side's outputs is relative to the
     largest number of an output.
@@ -131,7 +131,7 @@ def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]
 
 @dataclass(frozen=True)
 class LoopCase:
-    """A function with loops, as PyTensor and JAX build it."""
+    """A function with loops: its builders for PyTensor and for JAX."""
 
     build: Callable[[], Case]
     build_for_jax: Callable[[], Callable[..., Any]]
@@ -156,7 +156,7 @@ LOOPS: dict[str, LoopCase] = {
 def measure(
     name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0, has_jax: bool = False
 ) -> list[LoopTimes]:
-    """Call a function of `LOOPS` on all sides in turn; JAX can replace the default mode."""
+    """Call a function of `LOOPS` on both sides in turn; with `has_jax`, JAX replaces the default mode."""
     case = LOOPS[name]
     inputs, outputs, arguments = case.build()
     sides: dict[str, Callable[[], Callable[..., Any]]] = {
@@ -188,7 +188,7 @@ def measure(
 
 
 def _blocking(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return a JAX function that returns its outputs as one list of NumPy arrays."""
+    """Return a function that calls a JAX function, and returns its outputs as one list of NumPy arrays."""
     import jax
 
     return lambda *args: [np.asarray(x) for x in jax.tree_util.tree_leaves(function(*args))]
@@ -200,7 +200,7 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[float, float]:
-    """Call a function for some seconds; return the CPU milliseconds and the wall milliseconds of a call."""
+    """Call a function for some seconds; return the mean CPU milliseconds and wall milliseconds of a call."""
     begun, begun_cpu, calls = time.perf_counter(), time.process_time(), 0
     while not calls or time.perf_counter() - begun < seconds:
         function(*arguments)

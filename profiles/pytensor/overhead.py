@@ -1,4 +1,4 @@
-"""Measures a replayed call with next to nothing to compute: ``python -m profiles.pytensor.overhead``."""
+"""Measures a replayed call that computes almost nothing: ``python -m profiles.pytensor.overhead``."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["Overhead", "main", "measure"]
 
 #: The length of the vector: the number of parameters of a small model.
 LENGTH = 5
-#: Numbers of calls that build the plan, and of calls in each turn.
+#: Number of warm-up calls, which build the plan, and number of calls in each turn.
 WARM_UP, CALLS = 50, 200
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Microseconds of a call that takes a vector and returns a scalar and a vector, medians: wall time and CPU time."""
+    """Median microseconds of a call that takes a vector and returns a scalar and a vector: wall time and CPU time."""
 
     wall_us: float
     cpu_us: float
 
 
 def measure(device: str | None = None, turns: int = 20) -> Overhead:
-    """Call a function of a small vector many times, on a device as for `optdb.pytensor.opencl_mode`."""
+    """Call a function of a small vector many times; `device` is that of `optdb.pytensor.opencl_mode`."""
     x = pt.vector("x")
     function = pytensor.function([x], [x.sum(), 2 * x], mode=opencl_mode(device))
     value = np.ones(LENGTH, x.dtype)
     walls, cpus = [], []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TooSmallWarning)  # it is small on purpose
+        warnings.simplefilter("ignore", TooSmallWarning)  # the vector is small on purpose
         for _ in range(WARM_UP):
             function(value)
         for _ in range(turns):

@@ -1,6 +1,6 @@
 """Measures PyTensor's rewriting with optdb's engine and without it, and compares the graphs and their values.
 
-Times are CPU seconds of one core, in a warm process; both sides take turns, and the median of the turns is reported.
+Times are CPU seconds in a warm process. Both sides take turns, and the median of the turns is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
 
-#: The measured graphs, each with a size: names of graphs in `unrolled`, or names of the twelve models.
+#: The sizes of the measured graphs, by name (in `unrolled`).
 MEASURED = {
     "gru": 30,
     "garch": 50,
@@ -36,7 +36,7 @@ MEASURED = {
     "mixture_of_mixtures": 4,
     "additive_gp": 8,
 }
-#: Sizes at which values are compared: numba compiles the large graphs for minutes.
+#: Sizes at which values are compared, because numba compiles the large graphs for minutes.
 VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2, "additive_gp": 2}
 
 
@@ -46,7 +46,7 @@ class _Done(Exception):
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A rewritten graph: CPU seconds, the number of nodes, and the number of nodes that overwrite an input."""
+    """The result of a rewriting: CPU seconds, the graph's number of nodes, and of nodes that overwrite an input."""
 
     seconds: float
     nodes: int
@@ -55,10 +55,10 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph as rewritten by PyTensor and by optdb, medians.
+    """A graph as rewritten by PyTensor and by optdb; seconds are medians.
 
-    The `error` is the largest relative difference of the values, at a smaller size for large graphs; None if they were
-    not compared.
+    `error` is the largest relative difference of the values (of a smaller graph if this one is large); None if values
+    were not compared.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def build(name: str, size: int) -> unrolled.Graph:
-    """Build a graph of `unrolled`, or the log density of one of the twelve models or of the gallery's (size 0)."""
+    """Build a graph of `unrolled`, or the log density of one of the twelve models, or of the gallery (size 0)."""
     if not size:
         return unrolled.of_model(gallery.build(name)[0])
     return unrolled.build(name, size) if name in unrolled.GRAPHS else unrolled.of_model(models.build(name, size))
@@ -93,7 +93,7 @@ def rewrite(graph: unrolled.Graph, mode: str = "NUMBA") -> Rewritten:
 
     def prepare_and_stop(inputs: Any, outputs: Any, additional: Any, fgraph: Any, *args: Any, **kwargs: Any) -> None:
         graphs.append(fgraph)
-        if len(graphs) > 1:  # a separate function has computed a constant meanwhile
+        if len(graphs) > 1:  # this is a separate function, which computes a constant
             return prepare(inputs, outputs, additional, fgraph, *args, **kwargs)
         start = process_time()
         prepare(inputs, outputs, additional, fgraph, *args, **kwargs)
@@ -117,7 +117,7 @@ def _compiled(graph: unrolled.Graph, mode: str) -> Any:
 
 
 def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np.ndarray]:
-    """Compile a graph; return its outputs, and the shared variables that a call has updated."""
+    """Compile a graph and call it; return the outputs, and the values of updated shared variables."""
     rng = np.random.default_rng(seed)
     args = []
     for var in graph.inputs:
@@ -137,7 +137,7 @@ def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np
 
 
 def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode: str = "NUMBA") -> Comparison:
-    """Rewrite a graph with PyTensor and optdb alternately, and compare values at a size that numba compiles quickly."""
+    """Rewrite a graph alternately without and with optdb; compare values at a size that numba compiles quickly."""
     sides: dict[bool, list[Rewritten]] = {False: [], True: []}
     for turn in range(turns):
         for ours in (False, True) if turn % 2 == 0 else (True, False):
@@ -200,7 +200,7 @@ def main(
     mode: str,
     json_file: Path | None,
 ) -> None:
-    """Rewrite GRAPHs, or all of them and the twelve models, with optdb and without."""
+    """Rewrite GRAPHs (by default, all of them and the twelve models) with and without optdb."""
     if with_gallery:
         sizes = dict.fromkeys(names or gallery.GALLERY, 0)
     else:

@@ -1,7 +1,7 @@
-"""Compares sampling on a device with PyTensor's default, with PyMC's NUTS and nutpie's: times and posterior means.
+"""Compares sampling on a device with sampling in PyTensor's default mode, both by PyMC and by nutpie.
 
-Times are from the finished model to the draws. They include all compilation and count all threads and processes. The
-command fails if means differ by more than the sampling error.
+Compared are posterior means and the times from the finished model to the draws. Times include all compilation; CPU
+times include all threads and processes. The command fails if means differ by more than the sampling error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiles.stopwatch import cpu_seconds
 
 __all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
 
-#: Models by name: one with so many data that a device is faster, and one with a loop that is not faster on a device.
+#: Models by name: for "logistic", a device is faster, because it has much data; for "garch", a loop, it is not faster.
 MODELS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: regression.logistic(20_000, 20),
     "garch": lambda: series.garch(200),
@@ -37,10 +37,10 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """The results of a sampler for a model on one side: seconds from the model to the draws of all chains.
+    """A sampler's results for a model on one side; times are seconds from the model to the draws of all chains.
 
-    The `difference` is the largest difference of a posterior mean from the default's, in standard deviations of its
-    variable.
+    `difference` is the largest difference of a variable's posterior mean from the default side's, in standard
+    deviations of the variable.
     """
 
     model: str
@@ -58,14 +58,14 @@ class Sampling:
 
 
 def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
-    """Sample a model; return its seconds, and the means and standard deviations of its variables."""
+    """Sample a model; return the seconds, and the means and standard deviations of the variables."""
     return draw_from(MODELS[name], sampler, side, draws, tune, seed)
 
 
 def draw_from(
     build: Callable[[], Any], sampler: str, side: str, draws: int, tune: int, seed: int, chains: int = CHAINS
 ) -> dict[str, Any]:
-    """Build a model and sample it; return its seconds, and the means and standard deviations of its variables."""
+    """Build a model and sample it; return the seconds, and the means and standard deviations of the variables."""
     mode = sides.load(side)
     model = build()
     began, began_cpu = time.perf_counter(), cpu_seconds()
@@ -116,7 +116,7 @@ def compare(
     side: str = sides.OPENCL,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> list[Sampling]:
-    """Sample a model with PyTensor's default and on another side; chains keep `draws` draws after `tune` others."""
+    """Sample a model on the default side and on another one; chains keep `draws` draws after `tune` tuning draws."""
     chosen = (sides.DEFAULT, side)
     results = [run("profiles.pytensor.samplers:draw", name, sampler, each, draws, tune) for each in chosen]
     reference = results[0]
@@ -127,7 +127,7 @@ def compare(
 
 
 def difference(reference: dict[str, Any], result: dict[str, Any], least_deviation: float = 0.0) -> float:
-    """Return the largest difference of a mean, in the reference's standard deviations, or in the least one."""
+    """Return the largest difference of a mean, in standard deviations of the reference (or the least one)."""
     differences = []
     for name, means in reference["means"].items():
         deviations = np.maximum(reference["deviations"][name], least_deviation)

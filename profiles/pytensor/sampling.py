@@ -1,8 +1,8 @@
 """Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means for the same seed.
 
-The posteriors of the models in `SIZES` are well determined; other chains diverge after several dozen draws, because
-each step of the sampler passes on rounding errors. The command fails if a mean differs by more than `TOLERANCE`,
-relative to the variable's standard deviation or to one, whichever is larger.
+This is only possible for the models in `SIZES`, whose posteriors are well determined. For other models, rounding errors
+grow with each step of the sampler, and chains diverge after several dozen draws. The command fails if a mean differs by
+more than `TOLERANCE`, relative to the variable's standard deviation or to one, whichever is larger.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from profiles.pytensor import cli, models, samplers, sides
 __all__ = ["SIZES", "TOLERANCE", "Draws", "compare", "draw", "main", "render"]
 
 TOLERANCE = 1e-6
-#: Models whose posteriors are well determined by data of these sizes.
+#: Maps models to sizes of data that determine their posteriors well.
 SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The largest difference of posterior means from the reference's, and CPU seconds of sampling and compilation."""
+    """The largest difference of posterior means from the reference's, and CPU seconds to compile and sample."""
 
     model: str
     size: int
@@ -46,7 +46,7 @@ class Draws:
 
 
 def draw(name: str, size: int, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
-    """Sample a model in one chain with PyMC; return its seconds, and the means and deviations of its variables."""
+    """Sample a model in one chain with PyMC; return the seconds, and the means and deviations of the variables."""
     build = functools.partial(models.build, name, size)
     return samplers.draw_from(build, "pymc", side, draws, tune, seed, chains=1)
 
@@ -60,7 +60,7 @@ def compare(
     tune: int = 200,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> Draws:
-    """Sample a model on two sides with the same seed, with `draws` kept draws after `tune` tuning draws."""
+    """Sample a model on two sides with the same seed; keep `draws` draws after `tune` tuning draws."""
     expected, computed = (
         run("profiles.pytensor.sampling:draw", name, size, each, draws, tune) for each in (reference, side)
     )

@@ -1,4 +1,4 @@
-"""The sides that compile a PyTensor function: the default, optdb's OpenCL devices, JAX, and others to compare with."""
+"""The sides that are compared, which are ways to compile a PyTensor function: the default, OpenCL, JAX, and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENCL = "opencl"
 
 @dataclass(frozen=True)
 class Side:
-    """A way to compile a function: a mode of PyTensor, None for the default, and the modules to import before."""
+    """A way to compile a function: a mode of PyTensor (None for the default), and modules to import before."""
 
     name: str
     mode: str | None

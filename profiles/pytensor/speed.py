@@ -1,7 +1,7 @@
 """Measures an evaluation of logp and dlogp on a device, compared with PyTensor's default and JAX.
 
-Each side has its own process, and the processes take turns. A time is the median of the turns: CPU milliseconds of all
-threads of a process, or wall milliseconds, which matter on a GPU.
+Each side has its own process, and the processes take turns. A time is the median of the turns, in CPU milliseconds of
+all threads of a process, or in wall milliseconds, which are what matters on a GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(
     `failed` is called with the error of a side that cannot compile the model; the other sides are measured.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(chosen)) as threads:
-        # All sides compile at the same time; a worker that fails does not delay the others.
+        # All sides compile at the same time; a side that fails to compile does not delay the other sides.
         starting = {side: threads.submit(start, name, size, side) for side in chosen}
         ready = {}
         for side, future in starting.items():

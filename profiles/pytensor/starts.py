@@ -29,7 +29,8 @@ CACHES = ("cold", "warm")
 class Start:
     """One start of a process, with one of `CACHES`.
 
-    Times are CPU seconds: until the end of all imports, to build the model, and from then to the first values.
+    Times are CPU seconds: from the start to the end of imports, to build the model, and from the built model to the
+    first values.
     """
 
     model: str
@@ -56,7 +57,7 @@ def start(name: str, size: int, side: str) -> list[float]:
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return an environment in which all compiled code is stored below a folder."""
+    """Return environment variables with which all compiled code is stored below a folder."""
     return {
         "PYTENSOR_FLAGS": f"base_compiledir={folder / 'pytensor'}",
         "NUMBA_CACHE_DIR": str(folder / "numba"),
@@ -76,7 +77,7 @@ def measure(
     timeout: float | None = None,
     run: Callable[..., list[float]] = isolated.call,
 ) -> list[Start]:
-    """Start a model with empty caches, and again with the caches that this left; return the medians of each."""
+    """Start a model with empty caches, and again with the caches of the first start; return the medians of both."""
     seconds: dict[str, list[list[float]]] = {cache: [] for cache in CACHES}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(prefix="optdb-start-") as folder:
@@ -116,7 +117,7 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
 
 
 def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
-    """Return the reference's seconds divided by a side's seconds with a cache; None if either was not measured."""
+    """Return the reference's seconds divided by a side's seconds, for the same cache; None if one was not measured."""
     theirs, ours = seconds.get((reference, column[1])), seconds.get(column)
     return None if theirs is None or ours is None else theirs / ours
 

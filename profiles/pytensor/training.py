@@ -1,8 +1,8 @@
-"""Measures a training step on a device, compared with PyTensor's default and another checkout of optdb.
+"""Measures a training step on a device, in PyTensor's default mode, and with another checkout of optdb.
 
 ``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, with gradient descent
-and with Adam. Each side has its own process, and the processes take turns. A time is the median of the turns, after
-uncounted steps that compile, record and merge.
+and with Adam. Each side has its own process, and the processes take turns. A time is the median of the turns. Before,
+untimed steps compile, record commands and merge launches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Step:
 
 
 class Training:
-    """A process that trains with a checkout of optdb, as a context manager; raises `isolated.Failed` if it ends."""
+    """A process that trains with a checkout of optdb (a context manager). Raise `isolated.Failed` if it ends early."""
 
     def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
         python = checkout / ".venv-pytensor" / "bin" / "python"
@@ -67,7 +67,7 @@ class Training:
         self._process.communicate()
 
     def turn(self, seconds: float) -> tuple[float, float]:
-        """Make steps for some seconds; return the CPU seconds and wall seconds of one."""
+        """Make steps for some seconds; return the mean CPU seconds and wall seconds of a step."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
@@ -91,7 +91,7 @@ def measure(
     turn_s: float = 0.5,
     settle_s: float = 6,
 ) -> list[Step]:
-    """Train on all sides in turn, each first for `settle_s` seconds.
+    """Train on all sides in turn, after `settle_s` untimed seconds on each side.
 
     The `other` checkout of optdb, if given, needs an environment in ``.venv-pytensor``.
     """

@@ -1,8 +1,9 @@
 """One training loop in a separate process, which runs steps on request.
 
-It is run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, so that the first
-checkout of optdb in ``PYTHONPATH`` runs it. It reads the seconds for which to make steps, one number per line, and
-writes the time of a step: CPU seconds of all threads and child processes, and wall seconds.
+Run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, it uses the first checkout of
+optdb in ``PYTHONPATH``, which may be another one than the file's. For each line of standard input, which is a number of
+seconds, it makes steps for this long, and writes the mean time of a step: CPU seconds of all threads and child
+processes, and wall seconds.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ MODELS = {
     "mlp": {"small": (32, 32, 8), "large": (784, 500, 20)},
 }
 UPDATES = ("sgd", "adam")
-#: PyTensor's default linker, optdb's, and optdb's in one call of many steps.
+#: Sides: PyTensor's default linker; optdb's linker; and optdb's linker with many steps in one call.
 SIDES = ("default", "opencl", "opencl, repeated")
 CLASSES = 10
-#: Number of steps in one call, for repeated calls.
+#: Number of steps in one call, for the side with many steps in one call.
 REPEATED = 100
 Single = np.float32
 
@@ -51,7 +52,7 @@ def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[]
     loss = -(y * pt.special.log_softmax(values, axis=1)).sum(axis=1).mean()
     changes = (_sgd if updates == "sgd" else _adam)(loss, parameters)
     function = pytensor.function([x, y], loss, updates=changes, mode=None if side == "default" else "OPENCL")
-    # Labels that nothing predicts: the loss stays the same, and no number becomes subnormal.
+    # Random labels, which nothing predicts: the loss does not fall, so no number becomes subnormal.
     data = rng.normal(size=(rows, inputs)).astype("float32")
     labels = np.eye(CLASSES, dtype="float32")[rng.integers(CLASSES, size=rows)]
     if side == "opencl, repeated":
@@ -86,7 +87,7 @@ def _cpu_s() -> float:
 
 
 def main() -> None:
-    """Compile the loop on the command line, and make steps as standard input requests."""
+    """Compile the training loop that the command line names, and make steps as standard input requests."""
     warnings.simplefilter("ignore")
     if sys.argv[4] != "default":
         import optdb.pytensor  # noqa: F401  (registers the mode)

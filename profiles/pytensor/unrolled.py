@@ -1,4 +1,4 @@
-"""Graphs that grow with a number: unrolled recurrences, and models of many parts.
+"""Graphs of any size: unrolled recurrences, and models with any number of parts.
 
 Each builder returns the inputs, the outputs and the updates of a function: ``build("garch", 50)``.
 """
@@ -30,7 +30,7 @@ def _random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def gru(steps: int = 30, width: int = 8, classes: int = 5) -> Graph:
-    """Training step of a GRU with Adam; ``1 / (1 + exp(-x))`` is written out."""
+    """Return a training step of a GRU with Adam; its sigmoids are written as ``1 / (1 + exp(-x))``."""
     x, labels = pt.tensor3("x", dtype="float64"), pt.ivector("labels")
     rng = np.random.default_rng(6)
 
@@ -70,7 +70,7 @@ def _with_gradient(point: Any, logp: Any) -> Graph:
 
 
 def garch(steps: int = 50) -> Graph:
-    """Return the log density of a GARCH(1, 1) process and its gradient, without scan."""
+    """Return the log density of a GARCH(1, 1) process, unrolled, and the gradient of this density."""
     y = _random(steps)
     point = pt.vector("point", dtype="float64", shape=(4,))
     mean, omega, alpha, beta = point[0], pt.exp(point[1]), pt.sigmoid(point[2]), pt.sigmoid(point[3])
@@ -83,7 +83,7 @@ def garch(steps: int = 50) -> Graph:
 
 
 def ode(steps: int = 20) -> Graph:
-    """Return the log density of a predator-prey system, integrated by the Runge-Kutta method, and its gradient."""
+    """Return the log density of a predator-prey system, and its gradient; Runge-Kutta steps are unrolled."""
     observed = np.abs(_random(steps, 2)) + 1
     point = pt.vector("point", dtype="float64", shape=(6,))
     a, b, c, d, prey, predators = (pt.exp(point[i]) for i in range(6))
@@ -105,7 +105,7 @@ def ode(steps: int = 20) -> Graph:
 
 
 def kalman(steps: int = 20) -> Graph:
-    """Return the log density of a linear state space model with the Kalman filter, without scan, and its gradient."""
+    """Return the log density of a linear state space model, and its gradient; the Kalman filter is unrolled."""
     y = _random(steps, 1)
     point = pt.vector("point", dtype="float64", shape=(4,))
     transition = pt.stack([pt.stack([1.0, pt.tanh(point[0])]), pt.stack([0.0, pt.tanh(point[1])])])
@@ -130,7 +130,7 @@ def of_model(model: Any) -> Graph:
 
 
 def mixture_of_mixtures(parts: int = 4) -> Graph:
-    """Return the log density of a mixture of mixtures of three normal distributions each."""
+    """Return the log density of a mixture whose parts are mixtures of three normal distributions, and its gradient."""
     import pymc as pm
 
     with pm.Model() as model:
@@ -148,7 +148,7 @@ def mixture_of_mixtures(parts: int = 4) -> Graph:
 
 
 def additive_gp(parts: int = 8) -> Graph:
-    """Return the log density of a Gaussian process whose covariance is a sum of parts."""
+    """Return the log density of a Gaussian process whose covariance is a sum of `parts` kernels, and its gradient."""
     import pymc as pm
 
     with pm.Model() as model:

@@ -1,7 +1,7 @@
 """Compares logp and dlogp of PyMC models on a device with PyTensor's default, in float64.
 
-Each model is evaluated at three points near its initial point. Each side runs in a separate process. The difference is
-relative to the largest number of the default's array. The command fails if one exceeds `TOLERANCE`.
+Each model is evaluated at three points near its initial point. Each side runs in a separate process. A difference is
+relative to the largest number of the default side's array. The command fails if a difference exceeds `TOLERANCE`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Processes that each hold a model compiled by one side, and evaluate it in turn.
+"""Processes, each with a model that one side has compiled; the processes evaluate the model in turn.
 
-A side then has its own threads and memory, and a busy phase of the machine affects all sides equally.
+Each side therefore has its own threads and memory, and a busy phase of the machine affects all sides equally.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Seconds:
 
 
 class Worker:
-    """A process with a compiled model, as a context manager; raises `isolated.Failed` if the model cannot be used."""
+    """A process with a compiled model (a context manager). Raise `isolated.Failed` if the model cannot be used."""
 
     def __init__(self, name: str, size: int, side: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -53,7 +53,7 @@ class Worker:
         self.close()
 
     def turn(self, at_least_s: float) -> Seconds:
-        """Evaluate the model until some seconds are over; return the mean of an evaluation."""
+        """Evaluate the model for at least some seconds; return the mean time of an evaluation."""
         self._connection.send(at_least_s)
         return Seconds(*self._receive())
 
@@ -77,7 +77,7 @@ class Worker:
 
 
 def _serve(connection: Connection, name: str, size: int, side: str) -> None:
-    """Compile a model, and evaluate it at each message until there are no more."""
+    """Compile a model; for each message, evaluate the model as many seconds, and send the mean times."""
     try:
         from profiles.pytensor import densities
 
@@ -105,7 +105,7 @@ def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
 
 
 def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, list[Seconds]]:
-    """Make each worker evaluate in turn, each turn for at least `at_least_s` seconds; return the turns by side."""
+    """Let workers evaluate in turn, each turn for at least `at_least_s` seconds; return the times of turns by side."""
     taken: dict[str, list[Seconds]] = {side: [] for side in workers}
     for _ in range(turns):
         for side, worker in workers.items():

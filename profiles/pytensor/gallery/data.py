@@ -39,7 +39,7 @@ def missing_covariates(rows: int = 400) -> pm.Model:
 
 
 def replaced_data() -> tuple[pm.Model, Callable[[], None]]:
-    """Build a regression, and return a function that gives it data of another length."""
+    """Build a regression; return the model, and a function that replaces its data by data of another length."""
     rng = np.random.default_rng(83)
 
     def values(rows: int) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def replaced_data() -> tuple[pm.Model, Callable[[], None]]:
 
 
 def custom_density() -> pm.Model:
-    """Build a distribution from a function of its density."""
+    """Build a model with a custom distribution that is defined by its log density."""
     rng = np.random.default_rng(84)
 
     def logp(value: Any, center: Any, scale: Any) -> Any:
@@ -72,7 +72,7 @@ def custom_density() -> pm.Model:
 
 
 def custom_distribution() -> pm.Model:
-    """Build a distribution from a function of other distributions."""
+    """Build a model with a custom distribution that is defined as a function of another one."""
     rng = np.random.default_rng(85)
 
     def dist(center: Any, spread: Any, size: Any) -> Any:
@@ -96,7 +96,7 @@ def potentials() -> pm.Model:
 
 
 def interpolated_prior() -> pm.Model:
-    """Build a prior that interpolates a table."""
+    """Build a model whose prior is interpolated from a table."""
     rng = np.random.default_rng(87)
     x = np.linspace(-3, 3, 50)
     with pm.Model() as model:
@@ -106,7 +106,7 @@ def interpolated_prior() -> pm.Model:
 
 
 def angles() -> pm.Model:
-    """Build directions of a von Mises distribution."""
+    """Build a model of directions with a von Mises distribution."""
     rng = np.random.default_rng(88)
     with pm.Model() as model:
         center, kappa = pm.VonMises("center", 0, 1), pm.HalfNormal("kappa", 5)
@@ -115,7 +115,7 @@ def angles() -> pm.Model:
 
 
 def stick_breaking() -> pm.Model:
-    """Build weights by breaking a stick."""
+    """Build a model of weights that are drawn by breaking a stick."""
     rng = np.random.default_rng(89)
     with pm.Model() as model:
         weights = pm.StickBreakingWeights("weights", alpha=pm.Gamma("alpha", 2, 1), K=6)

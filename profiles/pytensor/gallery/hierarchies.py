@@ -11,7 +11,7 @@ _ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
 def eight_schools() -> pm.Model:
-    """Build the model of eight schools, not centered."""
+    """Build the eight schools model, in the non-centered parametrization."""
     with pm.Model() as model:
         center = pm.Normal("center", 0, 5)
         spread = pm.HalfCauchy("spread", 5)
@@ -21,7 +21,7 @@ def eight_schools() -> pm.Model:
 
 
 def eight_schools_centered() -> pm.Model:
-    """Build the model of eight schools, centered."""
+    """Build the eight schools model, in the centered parametrization."""
     with pm.Model() as model:
         center = pm.Normal("center", 0, 5)
         spread = pm.HalfNormal("spread", 5)
@@ -44,7 +44,7 @@ def logistic_groups() -> pm.Model:
 
 
 def crossed_poisson() -> pm.Model:
-    """Build counts with effects of two crossed groups."""
+    """Build a model of counts with effects of two crossed groups."""
     rng = np.random.default_rng(22)
     row, column = rng.integers(0, 12, 500), rng.integers(0, 9, 500)
     with pm.Model() as model:
@@ -57,7 +57,7 @@ def crossed_poisson() -> pm.Model:
 
 
 def varying_slopes() -> pm.Model:
-    """Build correlated intercepts and slopes of groups, with an LKJ prior."""
+    """Build a regression with correlated intercepts and slopes of groups, with an LKJ prior."""
     rng = np.random.default_rng(23)
     group, x = rng.integers(0, 15, 400), rng.normal(size=400)
     with pm.Model() as model:
@@ -84,7 +84,7 @@ def horseshoe() -> pm.Model:
 
 
 def difference_of_means() -> pm.Model:
-    """Build two groups with heavy tails, as in BEST."""
+    """Build a comparison of two groups with heavy-tailed noise, as in BEST."""
     rng = np.random.default_rng(25)
     with pm.Model() as model:
         center = pm.Normal("center", 100, 20, shape=2)

@@ -24,7 +24,7 @@ def zero_inflated_poisson() -> pm.Model:
 
 
 def zero_inflated_negative_binomial() -> pm.Model:
-    """Build overdispersed counts with more zeros, whose share depends on regressors."""
+    """Build overdispersed counts with additional zeros; the share of these zeros depends on regressors."""
     rng = np.random.default_rng(32)
     x = _regressors(rng, 500)
     y = rng.negative_binomial(2, 0.4, 500) * (rng.random(500) < 0.6)
@@ -170,7 +170,7 @@ def weibull_censored() -> pm.Model:
 
 
 def exponential_potential() -> pm.Model:
-    """Build exponential times; the censored times are terms of a potential."""
+    """Build exponential times to events, some of them censored, whose log likelihood is a potential."""
     rng = np.random.default_rng(52)
     x, time, ended = rng.normal(size=300), rng.exponential(2.0, 300), rng.random(300) < 0.7
     with pm.Model() as model:
@@ -181,7 +181,7 @@ def exponential_potential() -> pm.Model:
 
 
 def piecewise_hazard() -> pm.Model:
-    """Build a hazard that is constant in each interval, with a Poisson likelihood of counts."""
+    """Build times to events with a hazard that is constant in each interval; events are Poisson counts."""
     rng = np.random.default_rng(53)
     people, intervals = 60, 8
     end = rng.integers(1, intervals, people)
@@ -197,7 +197,7 @@ def piecewise_hazard() -> pm.Model:
 
 
 def lognormal_potential() -> pm.Model:
-    """Build log-normal times, with the survival function as the term of censored times."""
+    """Build log-normal times to events; censored times contribute their survival function."""
     rng = np.random.default_rng(54)
     time, ended = rng.lognormal(1, 0.8, 250), rng.random(250) < 0.6
     with pm.Model() as model:
@@ -208,7 +208,7 @@ def lognormal_potential() -> pm.Model:
 
 
 def truncated_normal() -> pm.Model:
-    """Build measurements of which only the large values are observed."""
+    """Build measurements from which only large values are observed."""
     rng = np.random.default_rng(55)
     y = rng.normal(1, 1, 400)
     with pm.Model() as model:

@@ -54,7 +54,7 @@ def sparse_process() -> pm.Model:
 
 
 def kronecker_process() -> pm.Model:
-    """Build a Gaussian process on a grid, with eigenvalues of its factors."""
+    """Build a Gaussian process on a grid, computed with the eigenvalues of each axis's covariance."""
     rng = np.random.default_rng(75)
     rows, columns = np.linspace(0, 3, 8)[:, None], np.linspace(0, 2, 6)[:, None]
     with pm.Model() as model:

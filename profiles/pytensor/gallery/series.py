@@ -21,7 +21,7 @@ def garch() -> pm.Model:
 
 
 def garch_by_scan() -> pm.Model:
-    """Build a GARCH recurrence by scan, as a potential."""
+    """Build a GARCH recurrence as a scan; its log density is a potential."""
     rng = np.random.default_rng(62)
     y = rng.normal(size=200)
     with pm.Model() as model:

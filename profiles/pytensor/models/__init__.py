@@ -16,7 +16,7 @@ __all__ = ["MODELS", "Entry", "build", "entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of any size, counted in `unit`: the small one is for tests, and a device is faster at the large one."""
+    """A model of any size, counted in `unit`. The small size is for tests; at the large one, a device is faster."""
 
     name: str
     builder: Callable[[int], pymc.Model]

@@ -9,7 +9,7 @@ from pymc.pytensorf import floatX
 
 
 def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Model:
-    """Build a factorization of a table of ratings, in which about fifty ratings of each user are known."""
+    """Build a factorization of a table of ratings; about fifty ratings are known for each user."""
     rng = np.random.default_rng(seed)
     users, items = max(ratings // 50, 3), max(ratings // 100, 2)
     user, item = rng.integers(0, users, ratings), rng.integers(0, items, ratings)
@@ -41,7 +41,7 @@ def bayesian_net(observations: int, features: int = 8, width: int = 16, seed: in
 
 
 def lkj(observations: int, dimensions: int = 4, seed: int = 12) -> pm.Model:
-    """Build vectors of a normal distribution, with an LKJ prior of their correlations."""
+    """Build normally distributed vectors, with an LKJ prior of their correlations."""
     rng = np.random.default_rng(seed)
     factor = np.tril(rng.normal(size=(dimensions, dimensions))) + 2 * np.eye(dimensions)
     y = rng.normal(size=(observations, dimensions)) @ factor.T
@@ -67,7 +67,7 @@ def gaussian(observations: int, components: int = 3, seed: int = 5) -> pm.Model:
 
 
 def dirichlet_process(observations: int, components: int = 10, seed: int = 6) -> pm.Model:
-    """Build a Dirichlet process mixture by breaking a stick, cut off after some components."""
+    """Build a Dirichlet process mixture by breaking a stick, truncated after `components` components."""
     rng = np.random.default_rng(seed)
     y = rng.normal(np.array([-2.0, 0.5, 3.0])[rng.integers(0, 3, observations)], 0.5)
     with pm.Model() as model:
