@@ -1,4 +1,4 @@
-"""The hosts' own test suites, Theano's and PyTensor's, as tests of optdb's engine.
+"""Runs the test suites of Theano and PyTensor (the hosts) as tests of optdb's engine.
 
 Every suite file runs with stock Theano and again with the engine enabled, each in a separate process on this machine,
 and the results are compared test by test: a test that passes with stock must pass with the engine.

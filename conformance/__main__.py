@@ -20,8 +20,8 @@ from conformance.runner import CHECKOUT, Settings
 from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
-# Use no compiler: compiling C would take hours, and the tests are about graphs. Link with no BLAS. PyTensor's suites
-# set the other flags themselves, but too late if a way has already imported PyTensor.
+# Use no C compiler, because compiling would take hours, and the tests are about graphs; link without BLAS. PyTensor's
+# suites set the other flags themselves, but too late if a way has already imported PyTensor.
 FLAGS = {
     "theano": "cxx=,blas.ldflags=",
     "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",
@@ -134,7 +134,7 @@ def main(
 
 
 def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> dict[str, Comparison]:
-    """Judge suite files with a progress bar, and print a line for each finished one."""
+    """Judge suite files with a progress bar, and print a line for each finished file."""
     comparisons = {}
     columns = (SpinnerColumn(), "{task.description}", MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

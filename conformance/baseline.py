@@ -1,7 +1,8 @@
-"""Stock Theano's results on disk: one file of JSON lines per suite file. Its key is all that the results depend on.
+"""Stores stock Theano's results on disk, with a file of JSON lines for each suite file.
 
-The key contains the versions, the flags and the time limit, so a change of the engine does not make stock run again. A
-partial run (``-k``) is compared with the whole baseline of its file.
+The folder's name is a hash of all that the results depend on (versions, flags and the time limit), so stock does not
+run again after a change of the engine. Even if only some tests of a file are selected (``-k``), stock runs the whole
+file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PACKAGES = {
     "pytensor": ("pytensor", "numpy", "scipy", "pytest"),
 }
 
-#: A program that prints the versions of an interpreter's packages, and the location of a host, given its name.
+#: A program that takes the name of a host, and prints the host's location, and the versions of Python and of packages.
 ASK = f"""
 import json, platform, sys
 from importlib import metadata, util
@@ -33,12 +34,12 @@ print(json.dumps([util.find_spec(sys.argv[1]).origin, platform.python_version(),
 
 
 def settings_of(settings: Settings, python: str) -> Settings:
-    """Return the same settings for the Theano of another interpreter; raise ValueError if it lacks a package."""
+    """Return the same settings for another interpreter and its Theano; raise ValueError if it lacks a package."""
     return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
 
 
 def _ask(python: str, host: str = "theano") -> list[str]:
-    """Return the location of an interpreter's host, and the versions of its packages."""
+    """Return an interpreter's location of the host, its Python version, and the versions of its packages."""
     done = subprocess.run([python, "-c", ASK, host], capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
@@ -47,7 +48,7 @@ def _ask(python: str, host: str = "theano") -> list[str]:
 
 
 class Baseline:
-    """Stock's results for suite files, which are run on demand if they are not in the folder.
+    """Stock's results for suite files; a file is run on demand if its results are not in the folder.
 
     The settings' ``select`` is not used. If `fresh` is true, stock runs again even if its results are in the folder.
     """
@@ -58,7 +59,7 @@ class Baseline:
         self._folder = folder / _key(settings)
 
     def results(self, path: str) -> dict[str, Result]:
-        """Return stock's results for a suite file, by the id of the test or case."""
+        """Return stock's results for a suite file, by the ids of tests and cases."""
         kept = self._kept(path)
         if kept.exists() and not self._fresh:
             return _read(kept)

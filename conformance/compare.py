@@ -1,7 +1,7 @@
 """Compares the results of a way with stock's, test by test, and runs every suspect again.
 
-A test is a regression only if it passes with stock and fails with the engine twice: in its file, and then alone or
-again with its file, since leftovers of other tests may be the cause.
+A test is a regression only if it passes with stock and fails with the engine twice: first in its file, and then either
+alone or again with its file. It runs again because leftovers of other tests may be the cause of the first failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A test in which the engine and stock differ; the reason says why it was expected, or counts as unsteady."""
+    """A test in which engine and stock differ; `reason` says why that is expected, or why the test is unsteady."""
 
     verdict: Verdict
     result: Result
@@ -59,10 +59,11 @@ def compare(
     way: str,
     run_alone: RunAlone | None = None,
 ) -> Comparison:
-    """Compare a suite file's results under a way with stock's, which may only contain tests that the engine ran.
+    """Compare a suite file's results in one way with stock's; tests that only one of them ran count as missing.
 
     `expected` maps ids of tests that may fail with the engine to reasons. ``run_alone(test, way)`` runs one test or one
-    file in a separate process, for `BASELINE` as stock's results were made; without it, every suspect is a regression.
+    file in a separate process; for the way `BASELINE`, it runs them as `stock` was run. Without `run_alone`, every
+    suspect is a regression.
     """
     second_run = _SecondRun(run_alone) if run_alone else None
     comparison = Comparison(path, stock, engine)
@@ -78,7 +79,7 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again: alone, with its test's other cases, or with its file. A test or file runs only once."""
+    """Runs a suspect again: its test alone, or its whole file. Each test or file runs only once per way."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone
@@ -92,7 +93,7 @@ class _SecondRun:
 
 
 def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _SecondRun | None) -> Difference:
-    """Return the judgement of a test that passes with stock and not with the engine."""
+    """Judge a test that passes with stock, but does not pass with the engine."""
     if after.id in expected:
         return Difference(Verdict.EXPECTED, after, expected[after.id])
     if second_run is None:
@@ -117,7 +118,7 @@ def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterabl
 
 
 def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
-    """Make a result for a test that has none, from the result of the test, class or module that prevented its run."""
+    """Return a result for a test that has none: that of the test, class or module whose failure prevented its run."""
     parts = known.test.split("::")
     for length in range(len(parts), 0, -1):
         cause = results.get("::".join(parts[:length]))

@@ -1,8 +1,7 @@
-"""Tests of Theano and PyTensor that may fail with optdb enabled, each with the reason why that is acceptable.
+"""Tests of Theano and PyTensor that may fail with optdb enabled, each with the reason why the failure is acceptable.
 
-Only tests that assert details of stock's procedure (an exact phase, a class name, a count of its own passes) belong
-here, never tests that assert a value or the quality of a graph. A listed test that passes is shown, so that its line
-can be removed.
+Only tests that assert how stock works (an exact phase, a class name, the number of passes) belong here, never tests
+that assert a value or the quality of a graph. A listed test that passes is shown, so that its line can be removed.
 """
 
 from __future__ import annotations

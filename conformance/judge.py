@@ -17,9 +17,9 @@ from conformance.ways import STOCK
 class Judge:
     """Compares suite files in one way with stock.
 
-    `expected` maps ids of tests that may fail with the engine to reasons. With `confirm`, each suspect runs again,
-    alone, before it counts. With `lean`, stock only runs tests that neither pass nor skip with the way; the others are
-    assumed to agree.
+    `expected` maps ids of tests that may fail with the engine to reasons. With `confirm`, each suspect runs again
+    before it counts as a regression. With `lean`, stock only runs the tests that neither pass nor are skipped in the
+    way; the results of all other tests are assumed to be the same with stock.
     """
 
     settings: Settings
@@ -43,7 +43,7 @@ class Judge:
 
     def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
         """Run suite files, `jobs` at a time, and yield each comparison as soon as it is complete."""
-        # Start long files first, so that none is still running when all others have finished.
+        # Start long files first, so that no single file is still running when all others have finished.
         longest_first = sorted(paths, key=self.baseline.cost, reverse=True)
         pool = ThreadPoolExecutor(jobs)
         try:

@@ -1,7 +1,7 @@
 """A pytest plugin: enables a way, seeds each test, limits its CPU time, and records its results.
 
-It runs inside the process of one suite file (``-p conformance.plugin``). It also runs the tests that Theano wrote for
-nose, and that pytest no longer supports: yield tests, and plain classes with a ``setUp``.
+It runs inside the process of one suite file (``-p conformance.plugin``). It also runs tests of Theano that are written
+for nose, which pytest no longer supports: yield tests, and plain classes with a ``setUp``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ PARENT = os.getppid()
 MEMORY_BYTES = 6 << 30
 #: The message of a test that uses too many CPU seconds. Wall seconds would depend on how busy the machine is.
 TIMEOUT_MESSAGE = "Timeout: the test used more CPU seconds than"
-#: The interval at which a test is ended again, because some of Theano's code swallows any exception.
+#: Interval at which the exception that ends a test is raised again, because some of Theano's code swallows any
+#: exception.
 TIMEOUT_REPEAT_S = 1.0
 
 
@@ -46,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Enable the way before any test module is imported; let the process's CPU clock end the running test."""
+    """Enable the way before any test module is imported; make a test fail when its limit of CPU time is over."""
 
     def end_test(signum: int, frame: FrameType | None) -> None:
         pytest.fail(f"{TIMEOUT_MESSAGE} {config.getoption('--cpu-limit')}")
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Give each test the same random numbers in both ways, whatever the order of tests, and even if it runs alone."""
+    """Seed random numbers, so that a test draws the same numbers in both ways, in any order of tests and alone."""
     if os.getppid() != PARENT:
         pytest.exit("the parent process has ended")
     _seed()
@@ -80,7 +81,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Limit the test itself, without its set-up."""
+    """Limit the CPU time of the test itself, but not of its set-up."""
     _start_clock(item.config)
     try:
         return (yield)
@@ -89,7 +90,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _start_clock(config: pytest.Config) -> None:
-    """Start the clock, or restart it: a test with many cases has the limit for each."""
+    """Start the clock that limits CPU time, or restart it, because each case of a test has the whole limit."""
     signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), TIMEOUT_REPEAT_S)
 
 
@@ -102,10 +103,10 @@ def _seed() -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item] | None:
-    """Collect a generator function, a yield test, as one item; leave everything else to pytest.
+    """Collect a generator function (a yield test) as one item; leave everything else to pytest.
 
-    The generator yields functions or ``(function, *arguments)`` tuples, each of which is a case. Each case runs in a
-    subtest, between two steps of the generator as in nose: some close over a variable of the generator's loop.
+    The generator yields functions or ``(function, *arguments)`` tuples, each of which is a case. As in nose, each case
+    runs (as a subtest) between two steps of the generator, because some cases read a variable of the generator's loop.
     """
     if not (collector.istestfunction(obj, name) and inspect.isgeneratorfunction(obj)):
         return None
@@ -130,11 +131,12 @@ def _set_up(request: pytest.FixtureRequest) -> None:
 
 
 class Recorder:
-    """Write down the start, the results and the end of each test.
+    """Records the start, the results and the end of each test.
 
-    A test's result is the worst of its set-up, call and tear-down. Subtests (unittest's, pytest's, and the cases of a
-    yield test) have their own results, named ``test#case``; a test with cases has no other result, unless it failed
-    outside of them. Times are the process's CPU seconds, since wall time depends on other programs.
+    The result of a test is the worst of the results of its set-up, its call and its tear-down. Subtests (unittest's,
+    pytest's, and the cases of a yield test) have their own results, named ``test#case``; a test with cases has no other
+    result, unless it failed outside of them. Times are CPU seconds of the process, because wall time depends on other
+    programs.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -144,7 +146,7 @@ class Recorder:
         self._clock = 0.0
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record a module or class that could not be collected as one failed test."""
+        """If a module or class could not be collected, record it as one failed test."""
         if report.failed:
             self._log.result(Result(report.nodeid, report.nodeid, FAILED, error=_error(report)))
 
@@ -159,7 +161,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record a case, or keep a phase of the test until its end."""
         if not isinstance(report, pytest.SubtestReport):
-            # A copy, because pytest's own hooks mark a test as failed if its cases failed.
+            # Copy the report, because pytest's own hooks mark it as failed if cases of the test failed.
             self._reports.append(copy(report))
             return
         name = report.context.msg or ",".join(f"{k}={v}" for k, v in report.context.kwargs.items()) or self._cases

@@ -1,4 +1,4 @@
-"""The results of tests: the record, and the lines in which a pytest process writes it.
+"""The results of tests, and the lines in which a pytest process writes them.
 
 The pytest process appends one JSON line when a test starts and one per result, and flushes each line. If the process
 dies, its file therefore has all its results, and names the test in progress. `read_log` turns the lines back into
@@ -45,7 +45,7 @@ class Log:
 
 
 class LogWriter:
-    """Append records to a stream, one flushed JSON line each."""
+    """Appends records to a stream, each as a JSON line, and flushes it after each line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,7 +72,7 @@ class LogWriter:
 
 
 def read_log(path: Path) -> Log:
-    """Read the output of a pytest process, which may be missing; ignore a last line that a crash has cut off."""
+    """Read the output of a pytest process; the file may be missing, and an incomplete last line is ignored."""
     log = Log()
     if not path.exists():
         return log

@@ -18,7 +18,7 @@ ERROR_LINES = 12
 
 
 def show(console: Console, suites: Mapping[str, Sequence[Comparison]], way: str) -> None:
-    """Print the report of a run: the comparisons of each suite's files in one way."""
+    """Print the report of a run in one way: a row for each suite, and the differences in its files."""
     differences = [d for files in suites.values() for comparison in files for d in comparison.differences]
     for verdict in (Verdict.IMPROVEMENT, Verdict.EXPECTED, Verdict.SURPRISE, Verdict.UNSTEADY):
         found = [difference for difference in differences if difference.verdict is verdict]

@@ -1,7 +1,7 @@
 """Runs one suite file in one way, in a separate pytest process that is watched and restarted if it dies.
 
-If a process crashes, or makes no progress for longer than a test may take, the current test is lost; the rest of the
-file continues in a new process that skips everything already known.
+If a process crashes, or makes no progress for longer than a test may take, the current test counts as failed. A new
+process then runs the tests of the file that have no result yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
-# A test whose wall time exceeds its CPU limit by this factor is sleeping, or stuck in C code.
+# If the wall time of a test exceeds its CPU limit by this factor, the test is sleeping, or stuck in C code.
 PATIENCE = 4
 # Maximum wall seconds to import a suite file.
 START_SECONDS = 600
@@ -48,7 +48,7 @@ class Settings:
 
 
 def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
-    """Run a suite file, or some of its tests, in as many processes as it takes; return the results by id, in order.
+    """Run a suite file, or some of its tests, in as many processes as necessary; return the results by id, in order.
 
     Raise KeyboardInterrupt if pytest was interrupted.
     """
@@ -58,7 +58,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     while True:
         log, ending = _run_process(settings, folder, list(tests) or [path], way, results)
         if ending == pytest.ExitCode.INTERRUPTED:
-            # Ctrl-C on the terminal interrupts both this process and pytest. A partial file must not look complete.
+            # Ctrl-C on the terminal also interrupts pytest. Results of a part of the file must not look complete.
             raise KeyboardInterrupt
         results.update(log.results)
         if log.finished:
@@ -67,7 +67,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
         known = lost in results
         stalled = ending == -signal.SIGKILL
         results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(folder, ending))
-        # No progress is possible: the process died outside of a test, or at a test that it should skip.
+        # Another process would not help: this one died outside of any test, or at a test that it should have skipped.
         if log.running is None or known:
             return results
 
@@ -82,7 +82,7 @@ def _run_process(
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
     command = [settings.python, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
     command += [part for plugin in PLUGINS for part in ("-p", plugin)]
-    # Otherwise pytest also lists the folders above the root, and makes a node for each file there.
+    # Without this option, pytest also lists the folders above the root, and makes a node for each file there.
     command += [f"--confcutdir={settings.root}"]
     command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}", f"--cpu-limit={settings.timeout}"]
@@ -111,7 +111,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         # This fixes the order of sets of strings, and thereby the order of rewrites, in every run.
         "PYTHONHASHSEED": "0",
         "THEANORC": os.devnull,
-        # Threads of NumPy's BLAS would only add to the CPU time.
+        # Several threads of NumPy's BLAS would only add CPU time.
         "OPENBLAS_NUM_THREADS": "1",
         # With its own compile directory, a process does not wait for locks of other processes.
         f"{settings.host.upper()}_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",

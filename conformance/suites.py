@@ -1,8 +1,8 @@
-"""The suites: named sets of Theano's test files, and their location.
+"""The suites, which are named sets of the hosts' test files, and the location of the files.
 
-Some suites are excluded: suites of missing back ends and tools (gpuarray, MPI, CTC, d3viz), the suite for the style of
-Theano's source text (flake8), and suites that spend minutes in the Python code of one op, whose C code takes no time
-(pooling, neighbours, MRG random numbers). Theano's yield tests do run.
+Some tests are excluded: tests of missing back ends and tools (gpuarray, MPI, CTC, d3viz), of the style of Theano's
+source text (flake8), and tests that spend minutes in the Python code of an op whose C code is fast (pooling,
+neighbours, MRG random numbers). Theano's yield tests are not excluded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Suite:
-    """A set of Theano's test files: globs relative to the folder that holds the theano package, and names left out."""
+    """A set of a host's test files: globs relative to the root of the test files, without the names in `left_out`."""
 
     name: str
     summary: str
@@ -106,7 +106,7 @@ PYTENSOR_SUITES = (
 
 
 def suites_root() -> Path:
-    """Return the folder that holds the installed theano package, without importing it."""
+    """Return the folder that contains the installed theano package, without importing Theano."""
     spec = find_spec("theano")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("Theano is not installed: its suites come with it")
@@ -114,10 +114,10 @@ def suites_root() -> Path:
 
 
 def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | None = None) -> dict[str, str]:
-    """Return the files to run, each with the name of its suite, in the order of the suites.
+    """Map each file to run to the name of its suite, in the order of the suites.
 
-    `names` are names of suites or parts of files' paths; everything is chosen if there are none. The globs are relative
-    to `root`, by default the folder that holds theano.
+    `names` are names of suites or parts of files' paths; everything is chosen if there are none. Globs are relative to
+    `root`, by default the folder that contains the theano package.
     """
     root = root or suites_root()
     names = list(names)

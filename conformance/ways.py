@@ -1,7 +1,7 @@
 """The ways to run a suite: stock Theano, or Theano with parts of optdb enabled.
 
-A way is chosen by name (``--way``) and enabled once, in the process that runs the suite, before the suite's modules are
-imported: many of them read the default mode at import. A new way is a new entry of `WAYS`.
+A way is chosen by name (``--way``). The process that runs a suite enables it once, before the suite's modules are
+imported, because many of them read the default mode when they are imported. A new way is a new entry of `WAYS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Way:
 
 
 def _stock() -> None:
-    """Leave the engine off. The patches for Theano's import are installed in every way, so only the engine differs."""
+    """Leave the engine off, but import optdb, so that its patches for Theano's import are the same in every way."""
     import optdb  # noqa: F401
 
 
@@ -61,7 +61,7 @@ def _tiers() -> None:
 
 
 def _changing() -> None:
-    """Enable tiers, and let functions change tiers before their first or second call, alternately.
+    """Enable tiers; alternately let functions change tiers before their first call, and before their second call.
 
     Most tests call a function before its C code can be ready, so few functions change tiers with `_tiers` alone.
     """
@@ -109,7 +109,7 @@ def _pytensor() -> None:
 
 
 def _pytensor_engine() -> None:
-    """Make the engine rewrite the suites' graphs too, although they are smaller than its minimum."""
+    """Make the engine also rewrite graphs that are smaller than its minimum, as most graphs of the suites are."""
     _pytensor()
 
     from optdb.pytensor import rewriting

@@ -1,12 +1,12 @@
-"""Is the device used? The exponential of many numbers, over and over.
+"""Show whether the device is used, by computing the exponential of many numbers repeatedly.
 
     THEANO_FLAGS=floatX=float32 python examples/check1.py
     THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check1.py
     THEANO_FLAGS=floatX=float32,mode=OPENCL python examples/check1.py
 
-Takes the number of times as an argument; 1000 by default. With the flag optdb.device the shared variable lives on the
-device; the result is fetched at each call. check2.py leaves it there. In mode OPENCL the shared variable is Theano's,
-and the graph in ``f.maker`` is the host's: `optdb.explain` knows which one runs.
+The argument is the number of repetitions; 1000 by default. With the flag optdb.device, the shared variable is on the
+device, and each call fetches the result to the host. check2.py leaves the result on the device. In mode OPENCL, the
+shared variable is Theano's, and ``f.maker`` has the graph of the host; `optdb.explain` returns the graph that runs.
 """
 
 import sys

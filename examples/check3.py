@@ -1,4 +1,4 @@
-"""As check2.py, with a result that the next call may overwrite.
+"""Like check2.py, but the next call may overwrite the result.
 
     THEANO_FLAGS=floatX=float32,optdb.device=opencl,allow_gc=False python examples/check3.py
 

@@ -2,9 +2,9 @@
 
     THEANO_FLAGS=optdb.device=opencl python examples/double.py
 
-Most ops are shorter with the kernel kit (examples/eye_from_file.py). An op like this one has full control, and can call
-a library that works with PyOpenCL. `make_node` ensures that the input is on the device, in C order. `make_thunk` builds
-the program once, and returns the function that runs at each call.
+Most ops are shorter with the kernel kit (examples/eye_from_file.py). An op that uses PyOpenCL directly controls
+everything itself, and can call a library that works with PyOpenCL. `make_node` ensures that the input is on the device,
+in C order. `make_thunk` builds the program once, and returns the function that runs at each call.
 """
 
 import numpy as np

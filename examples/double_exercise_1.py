@@ -2,8 +2,8 @@
 
     THEANO_FLAGS=optdb.device=opencl python examples/double_exercise_1.py
 
-What is new is a second input. Both inputs go to the device that `infer_context_name` finds for them. `thunk` has to
-compare their shapes: otherwise the kernel would read past the end of the smaller array.
+The op now has a second input. Both inputs go to the device that `infer_context_name` finds for them. `thunk` has to
+compare the shapes of the inputs, because the kernel would read past the end of a smaller array.
 """
 
 import numpy as np

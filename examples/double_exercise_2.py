@@ -2,8 +2,8 @@
 
     THEANO_FLAGS=optdb.device=opencl python examples/double_exercise_2.py
 
-The node gets two output variables, and `thunk` two cells to put values in. One kernel computes both: each element is
-read once.
+The node has two output variables, and `thunk` stores values in two cells. One kernel computes both outputs, so each
+element is read once.
 """
 
 import numpy as np

@@ -2,9 +2,9 @@
 
     THEANO_FLAGS=optdb.device=opencl python examples/double_exercise_3.py
 
-A transposed matrix, every other row of a matrix, or a matrix that is turned upside down is a view: it has the same
-memory with other strides, which may be negative. `make_node` no longer makes a copy in C order; instead the kernel is
-told where the first element is, and how far it is to the next row and column.
+A transposed matrix, every other row of a matrix, and a matrix with its rows reversed are views: they use the same
+memory with other strides, which may be negative. `make_node` no longer makes a copy in C order. Instead, the kernel
+gets the position of the first element, and the distances to the next row and to the next column.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
-"""A training step in a file: written where Theano is, run where it is not.
+"""A training step in a file, which is written with Theano and run without it.
 
     python examples/exported_step.py write step.optdb
     python examples/exported_step.py run step.optdb
 
 `write` compiles a small network, makes some steps on a device, and exports them. `run` continues from the file, and
-imports only NumPy and PyOpenCL. Without arguments, both are done in one process.
+imports only NumPy and PyOpenCL. Without arguments, one process does both.
 """
 
 import sys
@@ -17,7 +17,7 @@ import optdb
 
 
 def data(n, seed):
-    """Points in a square, and whether they are within a circle."""
+    """Return points in a square, and whether they are within a circle."""
     x = np.random.default_rng(seed).uniform(-1, 1, (n, 2)).astype("float32")
     return x, (np.hypot(*x.T) < 0.7).astype("int32")
 
@@ -47,7 +47,7 @@ def write(path):
 
 
 def run(path):
-    """Make more steps, and tell how often the network is right."""
+    """Load the file, make more steps, and print how often the network is right."""
     step = optdb.load(path)
     print(step)
     for seed in range(10, 300):

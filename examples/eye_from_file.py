@@ -38,8 +38,8 @@ class EyeFromFile(OpenCLKernelFileBase):
     def run(self, node, inputs, outputs, kernels, context):
         n, m, k = map(int, inputs)
         z = output_zeros(outputs[0], context, (n, m), self.dtype)
-        if -n < k < m:  # else there is no one
-            # One group of 256 work items. kernels["eye"].scall(items, ...) would choose the size of the group.
+        if -n < k < m:  # otherwise, all elements are 0
+            # Launch one group of 256 work items; kernels["eye"].scall(items, ...) would choose the group size itself.
             kernels["eye"].call(256, 256, z, n, m, k)
 
 

@@ -1,9 +1,9 @@
-"""Two arrays multiplied by a kernel, with PyOpenCL alone: without Theano, and without an op.
+"""Multiply two arrays by a kernel with PyOpenCL alone, without Theano and without an op.
 
     python examples/multiply_them.py
 
-The first function is the example, for vectors. The second function solves the exercise of this example: it multiplies
-matrices of shape (20, 10), with work items in two dimensions.
+The first function is the original example, which multiplies vectors. The second function solves the exercise of this
+example: it multiplies matrices of shape (20, 10), with work items in two dimensions.
 """
 
 import numpy as np
@@ -40,12 +40,12 @@ def multiply_them(a, b):
 
 
 def multiply_matrices(a, b):
-    """Return a * b, for two matrices of float32: one work item for each row and column."""
+    """Return a * b, for two matrices of float32; each element has a work item, with a row and a column."""
     return launch(program.multiply_matrices, a, b)
 
 
 def launch(kernel, a, b):
-    """Move the arrays to the device, launch a kernel with a work item per element, and fetch the result."""
+    """Copy the arrays to the device, launch a kernel with one work item for each element, and fetch the result."""
     read = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     a_there, b_there = (cl.Buffer(context, read, hostbuf=np.ascontiguousarray(x)) for x in (a, b))
     dest = np.zeros_like(a)

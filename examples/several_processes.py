@@ -1,11 +1,11 @@
-"""One compiled function in several processes: each makes a simulator of it, on a device of its own.
+"""Use one compiled function in several processes, each of which makes a simulator of it on its own device.
 
     python examples/several_processes.py 2
 
-Takes the number of processes; 2 by default. Needs dask (pip install '.[distributed]'). The function is compiled once,
-in this process, and sent to the others as Theano pickles it: the pickle has nothing of a device in it. Each process
-uses a part of the device, or the whole device if it cannot be divided. All processes train on the same batches, so all
-must get the same results.
+The argument is the number of processes; 2 by default. Needs dask (pip install '.[distributed]'). The function is
+compiled once, in this process, and sent to the others as a pickle by Theano, which contains nothing of a device. Each
+process uses a part of the device, or the whole device if it cannot be divided. All processes train on the same batches,
+so all must get the same results.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def compile_step():
 
 
 def batches(count=10):
-    """Return the data; the same each time."""
+    """Return batches of data, the same ones at each call."""
     rng = np.random.RandomState(1)
     return [(rng.randn(32, SIZE).astype("float32"), rng.randn(32).astype("float32")) for _ in range(count)]
 
@@ -40,7 +40,7 @@ def train(step, part, parts):
     """Make a simulator, train, and return the results; each worker calls this function."""
     try:
         sim = optdb.SimulatorOCL(step, device=f"opencl[{part}/{parts}]")
-    except RuntimeError:  # it cannot be divided, or not in so many parts
+    except RuntimeError:  # the device cannot be divided into so many parts
         sim = optdb.SimulatorOCL(step, device="opencl")
     losses = [float(sim(x, y)) for x, y in batches()]
     return sim.device, losses, sim.get("w")
@@ -54,10 +54,10 @@ def main():
 
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     step = compile_step()
-    # Processes that are spawned, as dask's are: an OpenCL driver does not survive a fork.
+    # dask spawns its processes; forked processes would not work, because an OpenCL driver does not survive a fork.
     cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
     with cluster, Client(cluster) as client:
-        client.run(importlib.import_module, "optdb")  # before Theano, which the function brings
+        client.run(importlib.import_module, "optdb")  # before Theano, which unpickling the function imports
         names = list(client.scheduler_info()["workers"])
         futures = [
             client.submit(train, step, number, workers, workers=[name], pure=False)

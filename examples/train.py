@@ -1,4 +1,4 @@
-"""Train a small net: a script for Theano that does not know optdb, to run by `python -m optdb run`.
+"""Train a small net: a script for Theano that does not mention optdb, to be run by `python -m optdb run`.
 
     python -m optdb run examples/train.py --epochs 3
     python -m optdb run --no-topo examples/train.py --epochs 3
@@ -19,7 +19,7 @@ BATCH = 100
 
 
 def data(n, seed):
-    """Return n points in a square, and for each the quarter of a ring that it is in, or 0 outside the ring."""
+    """Return n points in a square, and for each point the quarter of a ring that contains it, or 0 outside the ring."""
     points = np.random.RandomState(seed).uniform(-1, 1, (n, 2))
     radius, angle = np.hypot(*points.T), np.arctan2(*points.T)
     quarter = 1 + np.floor((angle + np.pi) / (np.pi / 2)).clip(0, 3)
@@ -28,7 +28,7 @@ def data(n, seed):
 
 
 def build(widths, rate=0.2, momentum=0.9):
-    """Return a function that makes a training step, and one that predicts."""
+    """Return a function that makes a training step, and a function that predicts labels."""
     rng = np.random.RandomState(0)
     x, y = tt.matrix("x"), tt.ivector("y")
     layer, parameters = x, []

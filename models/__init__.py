@@ -1,6 +1,7 @@
 """Runs unmodified models of other libraries (Keras, Lasagne, PyMC3) with stock Theano, the engine and a device.
 
-Other programs can also `build` a model by name: a `profiles.models.Model`, like the models of the scripts in profiles/.
+Other programs can call `build` with a model's name; it returns a `profiles.models.Model`, like the scripts in profiles/
+use.
 """
 
 from models.registry import Entry, UnavailableLibrary, UnknownModel, available, build, entry, known

@@ -25,7 +25,7 @@ class Select(click.ParamType):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         """Reject text that no model's name contains, and list the names."""
         chosen = [name for name in registry.known() if value in name]
-        # A complete name selects only that model, even if other names contain it.
+        # A model's complete name selects only this model, even if other names contain it.
         chosen = [value] if value in chosen else chosen
         if not chosen:
             self.fail(f"no model's name contains {value!r}; the models are: {', '.join(registry.known())}", param, ctx)
@@ -103,7 +103,7 @@ def main(
 
     for report in _with_progress(run_all(chosen, settings, jobs, reports), len(chosen)):
         reports[report.model] = report
-        save()  # for each model, because a long run may be stopped
+        save()  # after each model, because a long run may be stopped
     if not chosen:
         save()  # nothing was left to do, and the page may be a new one
     show(console, _in_order(reports), ways)

@@ -1,4 +1,4 @@
-"""Writes a run as a page of the documentation."""
+"""Writes the results of a run as a page of the documentation."""
 
 from __future__ import annotations
 

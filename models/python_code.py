@@ -1,7 +1,8 @@
-"""Lets Theano run nodes in Python instead of compiling them, but keeps the optimizations that need a compiler.
+"""Lets Theano run nodes in Python instead of compiling them, and yet apply optimizations that need a compiler.
 
 Without a compiler (``cxx=``), Theano leaves convolutions abstract, so the optimized graph would differ. With a
-compiler, Theano compiles each op that it folds or computes a test value for, which takes minutes per model.
+compiler, Theano compiles each op that it uses to fold constants or to compute test values, which takes minutes per
+model.
 """
 
 from __future__ import annotations

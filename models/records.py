@@ -20,10 +20,10 @@ SHARE = 0.2
 class Result:
     """The result of a model in one way.
 
-    The largest difference of a value from stock's is relative to the largest number of its array; `where` names the
-    value. `compiling` has CPU seconds, without the C compiler. `nodes`, `inplace` and `branches` count nodes of the
-    host's graph; `on_device`, `on_host` and `transfers` count nodes of the device's graph. `stayed` lists op, reason
-    and number of the nodes that were not lifted.
+    `difference` is the largest difference from stock's values, relative to the largest number of the array; `where`
+    names the value in which it occurs. `compiling` has CPU seconds, without the C compiler. `nodes`, `inplace` and
+    `branches` count nodes of the host's graph; `on_device`, `on_host` and `transfers` count nodes of the device's
+    graph. `stayed` lists the nodes that were left on the host, as rows `[op, reason, count]`.
     """
 
     difference: float = 0.0
@@ -43,8 +43,8 @@ class Result:
 class Times:
     """The times of a step in seconds, by way; for stock, Theano's C code is timed.
 
-    `launches` and `kernels` are the number of the step's kernels and their seconds on the device. `host` has the
-    seconds of the host nodes in Python, and `host_ops` the ops that take the most.
+    `launches` is the number of kernels that a step launches, and `kernels` is their seconds on the device. `host` is
+    the seconds of nodes that run on the host, and `host_ops` lists the ops that take most of these seconds.
     """
 
     seconds: dict[str, float]
@@ -63,10 +63,10 @@ class Times:
 class Report:
     """The results of a model in all ways.
 
-    `chaos` is the change in stock's values when the initial values are changed by a few units in the last place,
-    measured if a way differs. `calm` is the same model in float64, if it is chaotic in float32. `error` says how the
-    process ended, if it did not finish. `not_finite` names values of stock that are not finite, whose comparison proves
-    nothing.
+    `chaos` is how much stock's values change if the initial values are changed by a few units in the last place; it is
+    only measured if a way differs from stock. `calm` is the report of the same model in float64, if it is chaotic in
+    float32. `error` says how the process ended, if it did not finish. `not_finite` names stock's values that are not
+    finite; comparing these proves nothing.
     """
 
     model: str
@@ -81,7 +81,7 @@ class Report:
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
-        """Return the report in the JSON of a worker or a file."""
+        """Return a report from its JSON form, as workers and files contain it."""
         known = {one.name: report[one.name] for one in fields(cls) if one.name in report}
         known["results"] = {way: Result(**result) for way, result in known["results"].items()}
         if known.get("times"):
@@ -91,7 +91,7 @@ class Report:
         return cls(**known)
 
     def reasons(self, way: str) -> list[str]:
-        """Return why a step on the device takes longer than C code (kernels, host ops, enqueueing), the worst first."""
+        """Return why a step is slower on the device than in C: kernels, host ops or enqueueing, the worst first."""
         times, result = self.times, self.results.get(way)
         if times is None or result is None or times.ratio(way) >= 1:
             return []
@@ -105,7 +105,7 @@ class Report:
         return told or [f"{times.launches} launches, none of which dominates"]
 
     def tolerance(self, way: str) -> float:
-        """Return the difference from stock that is accepted."""
+        """Return the largest accepted difference of a way from stock."""
         return (HOST_TOLERANCE if way in (STOCK, ENGINE) else DEVICE_TOLERANCE)[self.floatX]
 
     def agrees(self, way: str) -> bool:

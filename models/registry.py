@@ -1,6 +1,6 @@
-"""The table of models by name: the builder of each, the library that it needs, and the flags that the library sets.
+"""The table of models by name, with each model's builder, its library, and the flags that the library sets.
 
-Importing `models.zoo` registers the models of its modules, and imports none of the libraries.
+Importing `models.zoo` registers the models of its modules, but does not import the libraries.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Builder = Callable[..., Model]
 
 
 class UnknownModel(KeyError):
-    """The table has no model with that name."""
+    """Raised if the table has no model with that name."""
 
     def __str__(self) -> str:
         return self.args[0]
 
 
 class UnavailableLibrary(ImportError):
-    """The library of a model is not installed."""
+    """Raised if the library of a model is not installed."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model in the table: its library, and the dtype and the flags that users of the library compile it with."""
+    """A model in the table: its library and builder, and the floatX and flags that the library's users set."""
 
     name: str
     library: str

@@ -105,6 +105,6 @@ def read_json(path: Path) -> list[Report]:
 
 
 def write_json(reports: Sequence[Report], path: Path) -> None:
-    """Write all numbers, and the verdicts."""
+    """Write all numbers and faults to a JSON file."""
     rows = [{**asdict(report), "faults": report.faults()} for report in reports]
     terminal.write_json({"environment": files.environment(), "models": rows}, path)

@@ -21,8 +21,8 @@ PATIENCE = 8
 class Settings:
     """How models are run.
 
-    Stock runs in addition to `ways`. `timeout` has CPU seconds of a model, without compilers. If `floatX` is empty, it
-    is the usual dtype of each library's users. With `time`, steps are timed and compared with Theano's C code.
+    Stock Theano runs in addition to `ways`. `timeout` has CPU seconds of a model, without compilers. If `floatX` is
+    empty, each library's usual dtype is used. With `time`, steps are timed and compared with Theano's C code.
     """
 
     ways: tuple[str, ...]
@@ -35,7 +35,7 @@ class Settings:
 def run_all(
     names: Sequence[str], settings: Settings, jobs: int, compared: Mapping[str, Report] | None = None
 ) -> Iterator[Report]:
-    """Yield a report for each model by name; for those `compared` without a fault, only steps are timed."""
+    """Yield a report for each of the named models; a model that is `compared` without faults is not compared again."""
     compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda name: _timed(compared.get(name) or run(name, settings), settings), names)
@@ -57,7 +57,7 @@ def run(name: str, settings: Settings) -> Report:
 
 
 def _timed(report: Report, settings: Settings) -> Report:
-    """Return a report, with the times of a step if they are requested and the model has no fault."""
+    """Return a report; add the times of a step if they are requested and the model has no fault."""
     if settings.time and not report.faults():
         try:
             measured = _call("models.timing:measure", settings, report.floatX, report.model, list(settings.ways))
@@ -75,7 +75,7 @@ def _call(function: str, settings: Settings, dtype: str, *args: object) -> dict:
         function,
         list(args),
         flags=f"floatX={dtype},base_compiledir={folder}",
-        # The order of sets, and with it the order of rewrites, is the same in every run.
+        # This fixes the order of sets, and thereby the order of rewrites, in every run.
         env={"PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"},
         timeout=PATIENCE * settings.timeout,
     )

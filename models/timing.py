@@ -1,4 +1,4 @@
-"""Times the steps of Theano's C code and of a device alternately, and divides the device's time into its parts."""
+"""Times steps of Theano's C code and of a device alternately, and divides the device's time into parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILED = 3
 
 
 def measure(name: str, ways: list[str]) -> dict[str, Any]:
-    """Build a model and time its steps, in the learning phase, in some ways and in Theano's C code; return `Times`."""
+    """Build a model; time its training steps in some ways and in Theano's C code; return the fields of `Times`."""
     entry = registry.entry(name)
     model = registry.build(name)
     with theano.change_flags(**dict(entry.flags)):

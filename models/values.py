@@ -1,4 +1,4 @@
-"""Differences between values, and the nudges that show the effect of rounding on a model."""
+"""Differences between values, and small changes of values (nudges), which show how rounding affects a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ways to compile a model: stock Theano, optdb's engine, mode OPENCL, and SimulatorOCL.
 
-A way returns a `Compiled`, which can be called and has the graphs that it runs. All ways of a model use the same shared
-variables, so `worker` resets these before each way.
+A way returns a `Compiled`, which can be called and has the graphs that it runs. The functions of all ways use the same
+shared variables of a model, so `worker` resets these before each way.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ STOCK, ENGINE, OPENCL, SIMULATOR = "stock", "engine", "opencl", "simulator"
 class Compiled:
     """A compiled model.
 
-    `sync` copies the values that the calls have computed to the shared variables. `explain` returns where each node
-    runs and, if it is called with arguments, the transfers of a call. `profile` is None if the way has no profiler.
+    `sync` copies the values that calls have computed to Theano's shared variables. `explain` returns where each node
+    runs; if it is called with arguments, it also returns the transfers of a call. `profile` is None if the way has no
+    profiler.
     """
 
     call: Callable[..., Any]
@@ -40,7 +41,8 @@ class Compiled:
 class Way:
     """How to compile a model.
 
-    `compile` takes a model, and whether Theano's own linker runs the host's nodes instead of an interpreter.
+    `compile` takes a model, and whether nodes on the host are run by Theano's own linker (instead of by an
+    interpreter).
     """
 
     name: str

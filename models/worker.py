@@ -1,4 +1,4 @@
-"""Compares the ways of one model: `compare` runs in a separate process, and returns values that JSON can represent."""
+"""Compares the ways of one model; `compare` runs in a separate process, and returns values that JSON can represent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def limited(seconds: int, function: str, args: list[Any]) -> Any:
 
 
 def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
-    """Build a model, compile it in several ways, and compare the values that some calls return; return a `Report`."""
+    """Build a model, compile it in several ways, and compare the values of some calls; return a `Report`."""
     entry = registry.entry(name)
     report = Report(name, entry.library, theano.config.floatX)
     with python_code():
@@ -53,7 +53,7 @@ def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
             return asdict(report)
         report.not_finite = trial.never_finite(expected)
         found = {}
-        # Theano logs the failure of a rewriter and continues. For optdb's ways, a failure is a fault.
+        # By default, Theano logs a rewriter's error and continues; in optdb's ways, such an error is a fault.
         with theano.change_flags(on_opt_error="raise"):
             for way in ways:
                 if way != STOCK:
@@ -86,9 +86,10 @@ class Trial:
         ]
 
     def never_finite(self, values: list[Any]) -> list[str]:
-        """Return the outputs that are not finite in any call, and the shared variables that are not finite at the end.
+        """Return the outputs that no call makes finite, and the shared variables that are not finite at the end.
 
-        Keras's metrics are 0 / 0 in the first call, because they describe the calls before.
+        An output may be non-finite in some calls: Keras's metrics describe earlier calls, so they are 0 / 0 in the
+        first call.
         """
         count = len(self.model.outputs)
         returned = count * self.steps
@@ -125,7 +126,7 @@ class Trial:
         return values + [copy.deepcopy(variable.get_value()) for variable in self.shared]
 
     def calls(self) -> Iterator[list[np.ndarray]]:
-        """Yield the arguments of each call; numbers change slightly, and the learning phase is off in the middle."""
+        """Yield the arguments of each call; numbers change slightly, and Keras's learning phase is off in one call."""
         for step in range(self.steps):
             yield [
                 _varied(variable.name, value, step, self.steps)
@@ -151,7 +152,7 @@ def _varied(name: str | None, value: np.ndarray, step: int, steps: int) -> np.nd
 def _describe(result: Result, compiled: Compiled, way: str) -> None:
     """Record the size of the graph, and where its nodes run."""
     nodes = list(compiled.function.maker.fgraph.apply_nodes)
-    # Overwriting a number saves nothing.
+    # Do not count nodes that overwrite only scalars, which saves nothing.
     result.nodes, result.inplace = len(nodes), sum(any(destroyed_ranks(node)) for node in nodes)
     result.branches = sum(isinstance(node.op, IfElse) for node in nodes)
     if way in (STOCK, ENGINE):

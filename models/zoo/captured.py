@@ -1,4 +1,4 @@
-"""Records the arguments that a library passes to theano.function instead of compiling the function."""
+"""Instead of compiling a library's function, records the arguments that the library passes to theano.function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def from_call(
     givens: Any = (),
     **options: Any,
 ) -> Model:
-    """Return the model that the arguments of a call of theano.function describe."""
+    """Return a model with the inputs, outputs and updates that a call of theano.function was given."""
     unexpected = set(options) - {"mode", "name", "profile", "on_unused_input", "allow_input_downcast"}
     if unexpected:
         raise TypeError(f"{name}: theano.function was called with {', '.join(sorted(unexpected))}")
@@ -45,7 +45,7 @@ def from_call(
 
 
 def unique_updates(updates: Any) -> OrderedDict:
-    """Return updates without repeated variables; libraries list some twice, and the first update is used."""
+    """Return the first update of each variable; libraries list some variables twice."""
     unique: OrderedDict = OrderedDict()
     for variable, value in updates.items() if hasattr(updates, "items") else updates:
         unique.setdefault(variable, value)

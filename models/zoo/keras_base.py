@@ -1,7 +1,7 @@
 """Common code of the Keras models: the import of Keras, and the recording of a net's training function.
 
 Keras makes its training function by a call of ``keras.backend.function``; the call's symbolic arguments become the
-model. The learning phase stays an input, as in Keras, and so every Dropout and BatchNormalization has a branch.
+model. The learning phase remains an input, as in Keras, so every Dropout and BatchNormalization has a branch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def keras_model(name: str) -> Callable[[Maker], Maker]:
         def build(name: str, **sizes: object) -> Model:
             keras = import_keras()
             rng = np.random.RandomState(11)
-            # Layers take the seeds of their noise from here.
+            # Layers draw the seeds of their noise from NumPy's global generator.
             np.random.seed(11)
             with mock.patch.object(keras.initializers, "K", _WithoutGraphs(keras.backend, rng)):
                 net, inputs, targets = maker(keras, rng, **sizes)
@@ -51,7 +51,7 @@ def keras_model(name: str) -> Callable[[Maker], Maker]:
 def import_keras() -> ModuleType:
     """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras writes its settings to its home folder, and continues if the folder is not writable.
+    # Keras would write its settings to its home folder; it continues if this is impossible.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 
@@ -60,7 +60,7 @@ def import_keras() -> ModuleType:
 
 
 class _WithoutGraphs:
-    """Stands in for the backend in keras.initializers: draws with NumPy, where the backend compiles a function."""
+    """Replaces the backend in keras.initializers: draws with NumPy instead of compiling a function."""
 
     def __init__(self, backend: ModuleType, rng: np.random.RandomState):
         self._backend = backend
@@ -96,7 +96,7 @@ def train_function(
 
 
 def pictures(rng: np.random.RandomState, batch: int, size: int, channels: int = 3) -> np.ndarray:
-    """Return pictures of normal numbers, channels last."""
+    """Return pictures of random numbers, with the channels as the last axis."""
     return rng.standard_normal((batch, size, size, channels))
 
 

@@ -19,7 +19,7 @@ from profiles.models import Model
 
 
 class Step:
-    """A training step: the arguments of theano.function, the loss first, and arrays for the inputs."""
+    """A training step: the arguments for theano.function (the first output is the loss), and arrays for the inputs."""
 
     def __init__(self, inputs: list[Variable], outputs: list[Variable], updates: OrderedDict, data: list[Any]):
         self.inputs, self.outputs, self.updates, self.data = inputs, outputs, updates, data

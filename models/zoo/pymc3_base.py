@@ -26,7 +26,7 @@ AWAY = 0.1
 
 
 def log_density(name: str) -> Callable[[Maker], Maker]:
-    """Register the decorated maker of a model. Its function is the log density with its gradient, as NUTS calls it."""
+    """Register the decorated maker of a model; the function is the model's log density and gradient, as in NUTS."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
@@ -67,9 +67,9 @@ def _enter(name: str, maker: Maker, build: Callable[..., Model]) -> Maker:
 
 
 def import_pymc3() -> ModuleType:
-    """Import PyMC3, with the seeds of its random numbers as at each build."""
+    """Import PyMC3, and reset the seeds of its random numbers, so that each build draws the same numbers."""
     with warnings.catch_warnings():
-        # NumPy warns about names that it will remove.
+        # PyMC3 uses names that NumPy will remove, about which NumPy warns.
         warnings.simplefilter("ignore")
         import pymc3
 
