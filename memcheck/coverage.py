@@ -41,8 +41,8 @@ def gaps(
 ) -> list[str]:
     """Return the kernels of some classes and kinds of devices that were not run, in words.
 
-    `never` maps kernels that their ops never launch to reasons; it is also a gap if one of them is launched or does not
-    exist. Any op with a kernel whose name begins with a prefix in `shared` may launch that kernel.
+    `never` lists the kernels that their ops never launch, with the reasons. It is also a gap if such a kernel is launched
+    after all, or if no case declares it. Any op with a kernel whose name begins with a prefix in `shared` may launch that kernel.
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
