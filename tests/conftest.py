@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Compilers take most of the tests' time. Code is therefore built once for all processes, and without optimization. This
-# does not change values, because rounding is already determined. Tests of the C linker itself, tests with the mark
-# `optimized`, and processes that tests start with `optimized=True` compile as for users.
+# Compilers take most of the tests' time. Code is therefore built once for all processes, and without optimization. The
+# values are the same as with optimization, because the code determines all rounding. Tests of the C linker itself,
+# tests with the mark `optimized`, and processes that tests start with `optimized=True` compile as for users.
 
 #: THEANO_FLAGS of all tests, unless the user sets others. Functions of Theano alone are built in batches.
 FLAGS = {
@@ -29,9 +29,9 @@ FLAGS = {
 }
 #: PYTENSOR_FLAGS of all tests, unless the user sets others. No test covers PyTensor's C code.
 PYTENSOR_FLAGS = {"base_compiledir": str(ROOT / "build" / "pytensor-cache"), "cxx": ""}
-#: The variable with options that PoCL adds to those of each program.
+#: The environment variable with options that PoCL adds to the options of each program.
 KERNEL_OPTIONS = "POCL_EXTRA_BUILD_FLAGS"
-#: The variable with folders in which clang, in PoCL, and gcc look for the linker first.
+#: The environment variable with the folders in which gcc and PoCL's clang first look for the linker.
 LINKER_FOLDERS = "COMPILER_PATH"
 
 
@@ -47,14 +47,16 @@ def _set_environment() -> None:
     os.environ.setdefault("OCLGRIND_BUILD_OPTIONS", "-O2")
     # Products by warpgroups take more local memory than Oclgrind's 32 KiB.
     os.environ.setdefault("OCLGRIND_LOCAL_MEM_SIZE", "65536")
-    # Each processor runs a test process; the threads of a BLAS would only wait.
+    # Each processor core already runs a test process; more threads of a BLAS would only wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Hundreds of files are made and loaded here, and trusted. Tests of rehearsals enable them.
+    # Tests export and load hundreds of files, which they trust, so no rehearsal in a child process is needed. Tests of
+    # rehearsals enable them.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
 
-#: Links by gold, which takes half of the usual linker's time. PoCL's kernels rarely need a library, and gold reads the
-#: libraries' symbols in two thirds of its time, so kernels are first linked without any; programs of gcc have crti.o.
+#: Links by gold, which takes half of the usual linker's time. Gold spends two thirds of its time on the symbols of
+#: libraries, which PoCL's kernels rarely need. Kernels are therefore first linked without libraries, and if that fails,
+#: again with them. Programs of gcc, which `crti.o` identifies, are always linked with their libraries.
 _LINKER = """\
 #!/bin/sh
 case " $* " in *"/crti.o "*) exec "{gold}" "$@" ;; esac
@@ -75,7 +77,7 @@ def _link_kernels_by_gold() -> None:
         return
     linker = ROOT / "build" / "linker" / "ld"
     linker.parent.mkdir(parents=True, exist_ok=True)
-    # Other processes may create it at the same time, or use it.
+    # Other processes may be creating or using the linker: write another file first.
     written = linker.with_name(f"ld-{os.getpid()}")
     written.write_text(_LINKER.format(gold=gold))
     written.chmod(0o755)
@@ -97,9 +99,9 @@ from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # n
 
 @pytest.fixture(autouse=True, scope="session")
 def rare_full_collections() -> Iterator[None]:
-    """Let compilations promote five times as many objects as for users before a full collection.
+    """Let compilations promote five times as many objects before a full collection as they do for users.
 
-    Each full collection also walks the 400,000 objects of the tests themselves.
+    In tests, each full collection also walks the 400,000 objects of the tests themselves.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collector, "MOST_PROMOTED", 5 * collector.MOST_PROMOTED)
@@ -108,7 +110,7 @@ def rare_full_collections() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Freeze all objects of xdist's processes, which end now.
+    """Freeze all objects of xdist's worker processes before these processes end.
 
     Otherwise pytest collects garbage twice and Python three times, which takes 6 s after thousands of tests. Errors in
     these collections are printed, but fail no test.
@@ -130,7 +132,7 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Exclude the objects of other tests from garbage collections, which otherwise take a second or more.
 
-    Tests that compile functions promote new objects again as soon as no objects are frozen.
+    With `UNASKED` 0, each compilation checks whether objects are still frozen, so later tests promote theirs again.
     """
     monkeypatch.setattr(collector, "UNASKED", 0)
     gc.freeze()
@@ -146,16 +148,16 @@ def optimized_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def engine_where_quick() -> Iterator[None]:
-    """Rewrite graphs with the engine, which takes a third of the time, if tests run only a part of their examples.
+    """In quick runs, rewrite graphs with the engine, which takes a third of the time of Theano's own optimizer.
 
-    If tests run all examples, Theano's own optimizer rewrites the graphs. The tests expect the same rewrites from both.
+    In runs of all examples, Theano's own optimizer rewrites the graphs. The tests expect the same graphs from both.
     """
     with optdb.enable() if is_quick() else nullcontext():
         yield
 
 
-# PoCL stores compiled programs by source and options. PyOpenCL adds the folder of its headers, which none of our
-# kernels include; without it, environments with and without Theano share the stored programs.
+# PoCL stores compiled programs by source and options. PyOpenCL adds an option with the folder of its headers, which no
+# kernel of optdb includes. Without this option, environments with and without Theano share the stored programs.
 pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 
 # Tests make many small graphs. Collecting garbage less often saves a tenth of the time. Tests that ask for garbage

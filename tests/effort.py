@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-#: With OPTDB_TESTS=quick, which `make test` and `.ci/run` set, tests run one in this many of their examples, but at
-#: least the minimum. Seeds are fixed, so most examples are the same in each run. Thorough tests are then omitted.
+#: With OPTDB_TESTS=quick, which `make test` and `.ci/run` set, tests run every fourth of their examples, but at least
+#: two, and thorough tests are omitted. Seeds are fixed, so most examples are the same in each run.
 SHARE = 4
 FEWEST = 2
 

@@ -28,9 +28,9 @@ def press_ctrl_c():
 def interrupt_at(number, call, *args):
     """Call a function; press Ctrl-C at one of the places where Python may raise an interrupt, counted from 0.
 
-    Places are where functions begin and return, except the beginning of a C function: it is called at once, and a lock
-    is free when Python checks for signals. Return whether there was no such place, and the error that the call has
-    raised, or None.
+    A place is the beginning or the return of a function. The beginning of a C function does not count, because Python
+    checks for signals only after it has returned. Return whether the call ended before it reached this place, and the
+    error that the call raised (None if it raised none).
     """
     left, error = number, None
 
@@ -65,7 +65,7 @@ def is_free(lock):
 
 
 def interrupted_everywhere(call):
-    """Interrupt calls at each of their Python events; yield after each."""
+    """Call a function repeatedly, each time interrupted at a later Python event; yield after each call."""
     for event in range(1, 1000):
         with contextlib.suppress(KeyboardInterrupt), interrupted_block(event) as is_interrupted:
             call()

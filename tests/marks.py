@@ -1,14 +1,15 @@
 """The marks for slow tests: `slow_cases`, `thorough`, `thorough_cases` and `pairwise`.
 
-``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids of
-several parameters or of a fixture; a value of a single parameter can also be marked itself, with ``pytest.param``.
+``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. Use it
+for ids that come from several parameters or from a fixture; a value of a single parameter can also be marked with
+``pytest.param``.
 
-`thorough` is for tests that take several seconds and repeat what others test in more depth, such as another model, or
-test a command for developers in more detail. They are omitted if tests run only a fraction of their examples.
-``thorough_cases`` names cases, like ``slow_cases``.
+`thorough` is for tests that take several seconds and that only add depth to other tests: they test another model, for
+example, or details of a command for developers. Quick runs omit these tests. ``thorough_cases`` names cases, as
+``slow_cases`` does.
 
-`pairwise` is for tests with three parameters or more, each of which has each value with all values of the others. Quick
-runs omit every second case, so that each value of a parameter still occurs with each value of each other parameter.
+`pairwise` is for tests of all combinations of the values of three or more parameters. Quick runs omit every second
+case, so that each value of a parameter still occurs with each value of each other parameter.
 
 Quick runs also omit the cases in ``repeated_cases.txt``, which `tests.repeats` writes.
 """
@@ -26,11 +27,11 @@ from tests.effort import is_quick
 
 #: The marks that name cases, and the mark that each of them sets.
 _MARKS = {"slow_cases": "slow", "thorough_cases": "thorough"}
-#: The list of cases that execute only what other tests execute: tests, each followed by the indented ids of its cases.
+#: Lists the cases that execute only what other tests execute: each test is followed by the indented ids of such cases.
 REPEATED = Path(__file__).with_name("repeated_cases.txt")
 #: The environment variable that makes `tests.repeats` record tests; no repeated case is then omitted.
 RECORDS = "OPTDB_TEST_RECORDS"
-#: The error in the marks of an item.
+#: Key of an item's error message about its marks.
 _WRONG = pytest.StashKey[str]()
 
 
@@ -65,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def repeated_cases() -> dict[str, set[str]]:
-    """Return the cases that execute only what other tests execute, by test."""
+    """For each test, return the cases that execute only what other tests also execute."""
     found: dict[str, set[str]] = {}
     cases: set[str] = set()
     for line in REPEATED.read_text().splitlines():
@@ -94,7 +95,7 @@ def _tests_with(mark: str, items: Iterable[pytest.Item]) -> Iterable[list[pytest
 
 
 def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str]:
-    """Mark the cases of a test that a mark names; return the ids that match no case."""
+    """Apply a mark such as `slow_cases` of a test to the cases that it names; return the names that match no case."""
     missing: set[str] = set()
     found: set[str] = set()
     for item in cases:
@@ -108,7 +109,7 @@ def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str
 
 
 def _mark_odd(cases: Sequence[pytest.Item]) -> None:
-    """Mark the cases as thorough whose parameters' numbers add up to an odd number."""
+    """Number each parameter's values, and mark the cases as thorough in which the sum of the numbers is odd."""
     columns = _columns(cases)
     odd = [case for place, case in enumerate(cases) if sum(column[place] for column in columns) % 2]
     for item in odd:
@@ -119,11 +120,11 @@ def _mark_odd(cases: Sequence[pytest.Item]) -> None:
 
 
 def _columns(cases: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
-    """Return, for each parameter, the number of its value in each case; parameters that change together are one."""
+    """For each parameter, return the number of its value in each case; parameters that change together count as one."""
     columns = set()
     for name in cases[0].callspec.params:
         numbers: dict[int, int] = {}
-        # All cases of a test share the objects that are a parameter's values.
+        # The value of a parameter is the same object in all cases of a test.
         values = [id(case.callspec.params[name]) for case in cases]
         columns.add(tuple(numbers.setdefault(value, len(numbers)) for value in values))
     return list(columns)

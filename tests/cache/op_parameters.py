@@ -1,7 +1,7 @@
 """Parameter sets for every op class of Theano that has ``__props__``.
 
-Sets are found by trial: each constructor parameter has some values that its name suggests, and is varied alone while
-the others keep their first value. Combinations that a constructor rejects are omitted.
+The name of a constructor parameter suggests some values for it. Each parameter is varied alone, while the others keep
+their first value. Combinations that a constructor rejects are omitted.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ SUGGESTED = {
     "ws": ((1, 1), (2, 2)),
 }
 
-#: Constructors for which whole parameter sets are given.
+#: Classes whose parameter sets are listed here instead of found by trial.
 EXPLICIT = {
     "Rebroadcast": [((0, True),), ((0, False),), ((0, True), (1, False)), ((1, True),)],
     "GpuAveragePoolGrad": [(True, "sum"), (False, "sum"), (1, "sum"), (True, "average_inc_pad", 3)],
@@ -201,7 +201,7 @@ def parameter_sets(cls: type) -> list[tuple[tuple, dict]]:
 
 
 def _first_that_works(cls: type, required: dict[str, list]) -> dict | None:
-    """Return the first values of the required parameters that are accepted together."""
+    """Return the first combination of values of the required parameters that the constructor accepts."""
     chosen: list[dict] = [{}]
     for name, choices in required.items():
         chosen = [{**kwargs, name: value} for kwargs in chosen for value in choices]

@@ -323,7 +323,7 @@ def test_changing_what_the_props_leave_out_is_reported():
 
 
 def test_classes_with_metaclasses_of_their_own():
-    """A separate process runs the code, since op classes with other metaclasses persist."""
+    """Run the code in a separate process: the classes that it defines would persist in this one."""
     code = """
         from abc import ABCMeta
         import optdb

@@ -1,4 +1,4 @@
-"""Keys of values: equal for values of equal type and content, different for others."""
+"""Keys of values: two keys are equal exactly if the values have the same type and content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ values = st.recursive(
 
 
 def same(one, other):
-    """Tell whether two values are equal in type and content, by their text, type by type."""
+    """Tell whether two values have the same type and the same text, as do the elements of tuples and slices."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tuple):

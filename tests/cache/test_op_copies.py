@@ -156,7 +156,7 @@ def test_what_an_op_keeps_for_itself_may_change():
 
 
 def test_an_unshared_copy_may_be_changed():
-    """Once it is part of a node, it is the shared op."""
+    """An unshared copy becomes the shared op when it becomes part of a node."""
     with optdb.cache.install():
         op = Plain(3)
         other = optdb.cache.unshared_copy(op)
@@ -361,7 +361,7 @@ def test_threads_that_come_and_go():
 
 
 def test_a_scan_that_stands_for_copies_can_be_printed():
-    """Theano then sets an empty destroy_map if there is none."""
+    """To print a Scan without a destroy_map, Theano sets an empty one."""
     x = tt.dvector("x")
     with optdb.cache.install():
         states, _ = theano.scan(lambda row: row * 2, sequences=x)

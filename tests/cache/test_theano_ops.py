@@ -14,7 +14,7 @@ CLASSES = theano_classes()
 
 
 def _opaque(value):
-    """Objects without equality are new each time; their class can be compared."""
+    """Represent an object by its class if its class defines no equality: each op has a new one."""
     return ("an", type(value)) if type(value).__hash__ is object.__hash__ else None
 
 
@@ -26,7 +26,7 @@ MADE_LATER = ("ufunc", "nfunc")
 
 
 def state(op, named):
-    """Everything that defines an op, in comparable form; its name only if it was given one."""
+    """Return everything that defines an op, in comparable form; `named` includes the attribute `name`."""
     return {
         name: _content(value)
         for name, value in vars(op).items()
@@ -68,7 +68,7 @@ class Stock:
         return [state(op, named) for op, named in zip(ops, self.names, strict=True)]
 
     def compare(self):
-        """Compare the ops with those that the class makes with the cache."""
+        """Compare these ops with the ops that the class makes while the cache is installed."""
         cls, sets = self.cls, self.sets
         cached, again = self.made(), self.made()
         for (i, one), (j, other) in itertools.product(enumerate(cached), repeat=2):
@@ -90,7 +90,7 @@ def _classes_of(module):
 
 @pytest.mark.parametrize("module", sorted({cls.__module__ for cls in CLASSES}))
 def test_op_classes_of_a_module(module):
-    # The cache is installed once for a module: that takes longer than the ops of most classes.
+    # Install the cache once per module: installing it takes longer than testing most classes.
     stock = [Stock(cls) for cls in _classes_of(module) if cls.__name__ not in OUT_OF_REACH]
     if not stock:
         reasons = {OUT_OF_REACH[cls.__name__] for cls in _classes_of(module)}

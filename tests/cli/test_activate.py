@@ -58,7 +58,7 @@ def test_theano_brings_optdb_and_nothing_else_does(environment):
 
 
 def test_a_library_brings_optdb(environment):
-    """Its first module imports removed names, possibly before it imports Theano."""
+    """The library's first module imports names that Python has removed; optdb is imported with it and restores them."""
     [packages] = environment.parent.parent.glob("lib/*/site-packages")
     (packages / "downhill.py").write_text("from collections import Mapping\n")
     info = packages / "downhill-0.4.0.dist-info"

@@ -35,7 +35,7 @@ def _unforeseen():
 
 @pytest.fixture
 def table(capsys):
-    """Run these checks; return the exit status and the output."""
+    """Return a function that runs the given checks, and returns the exit status and the output."""
 
     def run(**functions):
         status = checks.report(functions)
@@ -111,7 +111,7 @@ def test_here():
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """A folder of commands, in which this process's Python appears to be; `pip` in it is a script."""
+    """Make this process's Python appear to be in a test folder; return a function that writes a `pip` script there."""
 
     def write(*lines):
         (tmp_path / "pip").write_text("\n".join(lines))

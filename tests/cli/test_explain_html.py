@@ -150,7 +150,7 @@ def test_snapshots():
     assert snapshot([]).nodes == ()
 
 
-# Calls: the first one separately, compilers without linking, memory
+# The report on calls: the first call, the time of compilers (without linking), and memory
 
 
 def test_the_first_call_is_reported_separately():
@@ -208,14 +208,14 @@ def test_host_memory_is_that_of_the_values(with_engine):
     memory = seen[0].call_memory()
     assert memory.arguments == 20 * 30 * 8 + 4
     assert memory.shared == 0
-    # The outputs, x.x^T and a number, live until the end.
+    # The outputs (the matrix x.x^T and a number) are live until the end.
     assert memory.steps[-1][1] >= 20 * 20 * 8
     assert memory.peak >= 7 * 20 * 30 * 8
     assert [node for node, _ in memory.steps] == f.fn.nodes
 
 
 def test_liveness_over_nodes():
-    """A chain a -> b -> c with a view, an overwritten value, and one that is kept."""
+    """In a chain a -> b -> c, b reads a view of `a`, and c overwrites b; c and d are outputs."""
     x = tt.dvector("x")
     a = tt.exp(x)
     view = a[::2]
@@ -309,7 +309,7 @@ def test_the_page_has_it_all(page):
     assert sums["shared variables"] >= 24
     assert 0 < sums["peak live values"] <= sums["buffers assigned to values"]
     assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
-    # A plan was repeated: the page shows the note about that instead of rows of 0 calls.
+    # The call repeated a plan, so the page shows a note about plans instead of nodes with 0 calls.
     assert train["nodes"] == []
 
 

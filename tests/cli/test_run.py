@@ -49,7 +49,7 @@ if len(sys.argv) > 1:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a script, a package, a folder to run, and invalid ones."""
+    """A folder with a script, a package and a folder that can be run, and with invalid ones of each kind."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "script.py").write_text(SCRIPT)
     (folder / "link.py").symlink_to("script.py")
@@ -167,7 +167,7 @@ def test_a_misspelt_option_gets_a_suggestion():
 
 
 def test_an_error_without_frames_of_the_script_has_no_header():
-    """A module of Theano is imported before the first frame of a script."""
+    """To run a module of Theano, Theano is imported first, which raises before the module has a frame."""
     done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set", flags="optdb.topo=maybe")
     assert done.returncode == 1
     assert done.stderr.strip() == "FlagError: optdb.topo=maybe: optdb.topo is True or False"
@@ -184,7 +184,7 @@ def test_the_command_line_reads_without_theano():
 
 
 def test_a_module_of_theano_is_run():
-    """If Theano is translated, so is this module, and it calls functions that the translation adds."""
+    """If Python needs a translated Theano, the module that is run also gets the functions that translations add."""
     done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set")
     assert done.returncode == 0, done.stderr
     assert "False" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 RNG = np.random.default_rng(0)
-#: Batch, windows and sizes of input and output, numbers of blocks.
+#: Batch size; blocks per example (input, output); block sizes (input, output); numbers of blocks of the matrix.
 BATCH, IN, OUT, DEPTH, WIDTH, ROWS, COLUMNS = 3, 2, 4, 5, 19, 6, 7
 
 

@@ -9,7 +9,7 @@ from optdb.codegen.gemm.families import PreparedChoice
 
 
 def note_products(monkeypatch: pytest.MonkeyPatch) -> list[PreparedChoice]:
-    """Return a list that records each choice with its own kernels that computes a product."""
+    """Return a list to which each product adds its prepared choice, unless it uses the function's own kernels."""
     computed: list[PreparedChoice] = []
     compute = products.compute
 

@@ -84,7 +84,7 @@ class Reference:
         return padded[(slice(None), slice(None), *inside)].astype(self.dtype)
 
     def _subscripts(self, inputs, output):
-        """Return the subscripts of a sum; arrays like images and results have pixel axes."""
+        """Return the einsum subscripts of a sum; `?` stands for the pixel axes that only unshared filters have."""
         pixels = "xyz"[: self.dims]
 
         def whole(letters):

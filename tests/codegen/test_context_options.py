@@ -28,14 +28,14 @@ KINDS = {
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """Return a function that computes products with such kernels."""
+    """Return a list of the products that are computed with other kernels than the default ones."""
     return note_products(monkeypatch)
 
 
 def gpu_context(**options):
     context = new_context(**{"quad_tiles": "none", **options})
     profile = context.profile.as_kind("gpu")
-    # Tensor cores would compute these products in another way.
+    # Without PTX, tensor cores do not compute these products.
     context.profile = replace(profile, quirks=replace(profile.quirks, takes_ptx=False))
     return context
 
@@ -51,7 +51,7 @@ def check_product(context):
 
 def test_contexts_of_one_device_differ_at_the_same_time(multiplied):
     usual, others = gpu_context(), {kind: gpu_context(**options) for kind, (options, _) in KINDS.items()}
-    for _ in range(2):  # the second time, each uses what it has prepared
+    for _ in range(2):  # in the second round, each context uses the kernels that it has prepared
         check_product(usual)
         assert not multiplied
         for kind, context in others.items():

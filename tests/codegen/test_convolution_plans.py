@@ -71,7 +71,7 @@ def test_vectors_cover_each_element_once(data, width):
 
 
 def laid_out(layout, channels):
-    """Return channels by pieces and their elements, with zeros in the gaps."""
+    """Return channels in a packed layout, piece after piece, with zeros in the gaps."""
     out = np.zeros((len(channels), *layout.pieces, *layout.extents))
     for place in np.ndindex(out.shape[1:]):
         pieces, at = place[:3], place[3:]
@@ -85,7 +85,7 @@ def laid_out(layout, channels):
 
 
 def by_tables(plan, source, matrix, rows, out):
-    """Compute a result from tables; `matrix` has the filters as rows, channels and taps."""
+    """Compute a result from a plan's tables; the axes of `matrix` are the results' channels, channels and taps."""
     channels = source.shape[0]
     packed = laid_out(plan.layout, source.reshape(channels, *plan.layout.lengths))
     result = np.zeros((rows, int(np.prod(out))))
@@ -122,7 +122,7 @@ def test_tables_give_results_and_gradients(convolution, width):
 
 
 def by_readings(readings, source, channel, matrix, rows, out):
-    """Compute a result from readings of channels of `channel` elements; elements that no output reads are absent."""
+    """Compute a result from readings of channels of `channel` elements; taps outside of the image contribute 0."""
     result = np.zeros((rows, int(np.prod(out))))
     for reading in readings:
         met = (reading.inside[:, None] & reading.bits) != 0
@@ -159,7 +159,7 @@ def test_filters_of_more_taps_than_bits_have_no_readings():
     axes = axes_of((9, 9), (4, 8), "half", (1, 1), (1, 1))
     (reading,) = forward(axes, True, 1).readings
     assert len(set(reading.bits)) == 32
-    # Each phase of a strided gradient has some of the taps.
+    # Each of the four phases of a gradient with stride 2 has only some of the taps, few enough for a reading.
     axes = axes_of((9, 9), (7, 7), "half", (2, 2), (1, 1))
     assert forward(axes, True, 1).readings is None and len(backward(axes, True, 1).readings) == 4
 

@@ -46,13 +46,13 @@ def as_a_graphics_card(monkeypatch):
 
 
 def all_kernels(dtype, tile):
-    """Return the kernels for results and for both gradients; tiles of gradients for filters are not copied."""
+    """Return the kernels for results and for both gradients; filter gradients do not copy tiles asynchronously."""
     of_kinds = zip(KINDS, (tile, replace(tile, stages=0)))
     return [k for kind, each in of_kinds for k in tile_kernels.kernels_by_tiles(kind, dtype, [each], EMULATED)]
 
 
 def kernels_of(dtype, tile):
-    """Return the kernels of a tile; those for a test's profile also serve other profiles."""
+    """Return the compiled kernels of a tile; they do not depend on the profile that a test sets."""
     if (dtype, tile) not in _compiled:
         kernels = all_kernels(dtype, tile)
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
@@ -104,7 +104,7 @@ def check(arrays, parameters, dtype, *others):
 def cases(draw):
     """Draw images, filters, a gradient of the result, and parameters, with any channels and groups."""
     image, taps, parameters = draw(convolutions())
-    if draw(st.booleans()):  # with rows that vectors divide
+    if draw(st.booleans()):  # with rows that consist of whole vectors
         image = tuple(4 * -(-length // 4) for length in image)
     numbers = [parameters[name] for name in ("border_mode", "subsample", "filter_dilation")]
     groups, images = draw(st.sampled_from([1, 1, 2, 3])), draw(st.integers(1, 4))

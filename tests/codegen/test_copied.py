@@ -51,7 +51,7 @@ def numbers(*shape):
 
 
 def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=SMALL, units=1):
-    """Return the product of batches of matrices with given orders of axes in memory, and the plan."""
+    """Multiply batches of matrices that have the given layouts; return the product and the plan."""
     context, batch = checker(), y.shape[0]
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
     added = steps(z, batch)
@@ -63,7 +63,7 @@ def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=
 
 
 def layouts_of(along, by_columns=False):
-    """Return the layouts of matrices whose terms are contiguous or not, and of a result."""
+    """Return the layouts of both matrices and of the result; `along` says in which matrix terms are contiguous."""
     left, right = (ORDERS["rows" if is_along == is_left else "columns"] for is_along, is_left in zip(along, (1, 0)))
     return left, right, ORDERS["columns" if by_columns else "rows"]
 
@@ -128,7 +128,7 @@ def test_sums_in_parts(along, monkeypatch):
         ((512, 2048, 3200), (2, 4)),
         ((512, 512, 4096), (4, 12)),
         ((64, 64, 1 << 20), (100, 396)),
-        # Either each tile takes a unit's whole time, or adding partial results takes longer than units would be idle.
+        # One part if the tiles keep all units busy, or if adding partial results takes longer than units would be idle.
         ((3200, 2048, 512), (1, 1)),
         ((512, 10000, 3200), (1, 1)),
         ((1024, 1024, 1024), (3, 3)),

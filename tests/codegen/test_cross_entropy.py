@@ -85,14 +85,14 @@ def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
 
 
 def within(value, before=0, after=0):
-    """Return an array on the device with gaps between its rows, which are aligned to fours or not."""
+    """Return an array on the device with `before` and `after` unused elements around each row."""
     columns = value.shape[-1]
     base = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(before, after)], constant_values=77)
     return subtensor(from_host(context(), base), [slice(None)] * (value.ndim - 1) + [slice(before, before + columns)])
 
 
 def check_entropies(arrays, a, bias):
-    """Compare entropies, most likely classes, and weights or gradients of rows with those in float64."""
+    """Compare entropies, likeliest classes, and weights or gradients of rows with values computed in float64."""
     dtype, rows, y = a.dtype, np.arange(len(a)), np.arange(len(a)) * 5 % a.shape[1]
     dy = sample(dtype, len(a))
     with np.errstate(invalid="ignore"):
@@ -108,7 +108,8 @@ def check_entropies(arrays, a, bias):
         np.testing.assert_array_equal(likeliest, wide.argmax(1))
         close(got_loss, loss, dtype)
         close(got, want, dtype)
-        # The weights of long rows are below the tolerance of `close`; the gradient of a class is a difference.
+        # The weights of long rows are below the absolute tolerance of `close`: compare them by relative errors.
+        # The gradient at a row's own class is a difference, whose relative error is larger.
         rtol = max(128 * np.finfo(work_dtype(dtype)).eps, 2 * np.finfo(dtype).eps)
         least = np.finfo(dtype).smallest_subnormal
         np.testing.assert_allclose(got[~is_class], want[~is_class], rtol=rtol, atol=least)
@@ -136,7 +137,7 @@ def test_cross_entropy_of_what_is_not_finite(each_device_kind, dtype, columns):
     a[0, :part] = a[1, part:] = a[2, 1:] = a[3, :-1] = a[4] = -np.inf
     a[5, part] = a[6, -1] = a[7, part::2] = np.inf
     a[8, part] = a[9, -1] = a[10, ::2] = np.nan
-    # The first NaN comes after the largest number, and the last one before it.
+    # The NaN of this row lies between two infinities, the largest numbers.
     a[11, [0, part, -2, -1]] = -np.inf, np.inf, np.nan, np.inf
     order = rng.permutation(12)
     for before in (0, 1):

@@ -1,4 +1,4 @@
-"""Diagonals, arrays around them, and numbers along them, on the device, compared with NumPy."""
+"""Taking diagonals, making arrays from them, and filling them with numbers, on the device, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
     ("shape", "items", "kernel"),
     [
         *[((5, 3, 8), 119, "row_quads"), ((5, 3, 6), 0, "narrow"), ((15, 1, 8), 119, "quads")],
-        # Each element has its own item, all at once.
+        # There are enough items to give each element its own.
         *[((5, 3, 8), 120, "narrow"), ((15, 1, 8), 120, "narrow")],
     ],
 )

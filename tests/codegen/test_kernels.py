@@ -308,7 +308,7 @@ def test_kernels_of_one_code_and_of_several_are_one_program(monkeypatch):
 
 
 def test_an_optional_kernel_is_built_within_a_block_of_one_program(caplog):
-    """The caller uses other kernels if it does not build."""
+    """If an optional kernel does not build, `try_compile` returns None, and the caller uses other kernels."""
     right = Kernel("KERNEL void fine(GLOBAL_MEM int *a) { a[0] = 5; }", "fine", [BUFFER])
     wrong = Kernel("KERNEL void not_built(GLOBAL_MEM int *a) { a[0] = never_declared; }", "not_built", [BUFFER])
     a = zeros(1, "int32")

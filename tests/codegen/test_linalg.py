@@ -31,7 +31,7 @@ from optdb.runtime.context import Context
 from tests.codegen.layouts import STEPS, device_array
 from tests.effort import examples
 
-#: 'narrow' is a processor with registers of 16 bytes, which has other blocks.
+#: 'narrow' is a processor with registers of 16 bytes, whose blocks differ from those of 'cpu'.
 KINDS = st.sampled_from(["cpu", "gpu", "narrow"])
 DTYPES = st.sampled_from(["float32", "float64"])
 #: Sizes around those at which kernels change.
@@ -50,7 +50,7 @@ def context_of(kind):
 
 
 def put(value, kind, steps=None, fortran=False):
-    """Return an array on the device, with gaps and any directions, optionally with transposed matrices in memory."""
+    """Return an array on the device with gaps and directions from `steps`; `fortran` stores columns contiguously."""
     context = functools.partial(context_of, kind)
     if not fortran:
         return device_array(value, steps, context)
@@ -96,7 +96,7 @@ def assert_solves(t, x, b):
 def test_cholesky(kind, dtype, batch, n, lower, fortran, steps):
     rng = np.random.default_rng(n)
     x = positive_definite(rng, batch, n, dtype)
-    # The other triangle is not read.
+    # Only the triangle that `lower` selects is read, so fill the other one with NaN.
     junk = np.triu(np.full((n, n), np.nan), 1) if lower else np.tril(np.full((n, n), np.nan), -1)
     array = put((x + junk).astype(dtype), kind, steps[: x.ndim], fortran)
     factor, info = compute(of_context(kind, Cholesky, array, lower=lower, info=True), array, outputs=2)
@@ -155,7 +155,7 @@ def test_ill_conditioned_matrices_have_small_backward_errors(kind, n):
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("n", [1, 3, 7, 20, 64, 65, 130])
 def test_matrices_that_are_not_positive_definite(kind, lower, n):
-    """LAPACK's number gives the first minor that failed, and other matrices of the batch are unchanged."""
+    """As in LAPACK, `info` is the number of the first minor that failed; the batch's other matrices have factors."""
     rng = np.random.default_rng(n)
     x = positive_definite(rng, (5,), n, "float64")
     first = {1: n - 1, 3: n // 2, 4: 0}

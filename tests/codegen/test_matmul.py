@@ -87,7 +87,7 @@ def close(got, want, k):
 @settings(max_examples=examples(60))
 def test_any_layout(device_kind, data, batch, m, n, k, dtype):
     context = context_of(device_kind)
-    # Which of the arrays is one matrix, shared by all products.
+    # The array, if any, that is a single matrix, shared by all products of the batch.
     shared = data.draw(st.sampled_from(["", "a", "b"])) if batch > 1 else ""
     a, b = sample(dtype, 1 if shared == "a" else batch, m, k), sample(dtype, 1 if shared == "b" else batch, k, n)
     y, alpha = sample(dtype, batch, m, n), data.draw(st.sampled_from([1.0, -0.5]))
@@ -122,7 +122,7 @@ def kernels_of_tile(tile, dtype):
     return context, compile_kernels(matmul_kernels(dtype, context), context)
 
 
-#: Tiles with four by eight items, with rows that items load in two turns, and with few loads.
+#: A tile with 4 x 8 items, a tile whose rows take two loads of each item, and a tile with few loads.
 TILES = [
     GroupBlock(16, 32, 8, 4, 4),
     GroupBlock(16, 128, 8, 8, 16),
@@ -196,7 +196,7 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
 def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     monkeypatch.setattr(cpu, "PART", 10)
     monkeypatch.setattr(gpu, "PART", 10)
-    # As if there were many compute units, most of which one tile would leave idle.
+    # Plan for many compute units, most of which would be idle if sums were not split.
     plans = []
 
     def on_many_units(chosen, context, dtype, problem):
@@ -219,7 +219,7 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
 
 
 def tiles_of_all_blocks():
-    """Return each block with a dtype; each block that fits with both has a case that is not thorough."""
+    """Yield each block with each dtype; one of the two cases of a block that fits in float64 is thorough."""
     for number, block in enumerate([*SMALL_TILES.values(), *blocks._GPU_DEFAULTS.values(), *blocks._GPU_CANDIDATES]):
         for dtype in ("float32", "float64"):
             is_thorough = block.local_bytes("float64") <= 1 << 16 and (dtype == "float64") == bool(number % 2)
@@ -290,7 +290,7 @@ def test_what_products_are_like():
 @given(st.data(), st.sampled_from([0, 1, 5, 16, 40, 700]), st.sampled_from([0, 1, 7, 33, 100, 1100]))
 @settings(max_examples=examples(40))
 def test_matrix_and_vector(device_kind, data, m, k):
-    """With no groups wanted, an item of a GPU works on several rows."""
+    """With `PIECES_PER_UNIT` 0, an item of a GPU works on several rows."""
     wanted = data.draw(st.sampled_from([0, 8]))
     vector._plan.cache_clear()
     with mock.patch.dict(vector.PIECES_PER_UNIT, dict.fromkeys(DEVICE_KINDS, wanted)):

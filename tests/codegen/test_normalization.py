@@ -20,10 +20,10 @@ from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array
 from tests.effort import is_quick
 
-#: Optimized kernels take twice as long to build. They are tested where the accuracy of sums is checked, and for
-#: each way to divide a channel, because their arrays are declared `restrict`.
+#: Optimized kernels take twice as long to build. Quick runs only test them where the accuracy of sums is checked,
+#: and for each way to divide a channel: arrays are declared `restrict`, which has an effect on optimized kernels.
 OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
-# Runs of all examples optimize the other kernels, too.
+# Runs of all examples also optimize the other kernels.
 pytestmark = [] if is_quick() else [pytest.mark.optimized]
 
 #: Shapes and the normalized axes.
@@ -64,7 +64,7 @@ def close(got, want, dtype):
     eps = np.finfo(dtype).eps
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == dtype and mine.shape == theirs.shape
-        # Normalized values have lost digits: the array was far from zero.
+        # The array is far from zero, so its normalized values have lost digits.
         np.testing.assert_allclose(mine, theirs, rtol=40 * eps, atol=40 * eps)
 
 
@@ -155,7 +155,7 @@ def test_gradient(case, each_device_kind):
     ("case", "dtype"),
     [
         *((case, "float32") for case in CASES),
-        # The kernels for each way to divide a channel among items, also for the dtypes that they are written for.
+        # Each way to divide a channel among items is also tested with the other dtypes of its kernels.
         *itertools.product([*DIVISIONS, "no elements"], ["float16", "float64"]),
     ],
 )
@@ -175,7 +175,7 @@ def test_what_devices_exchange(case, dtype, each_device_kind, request):
     want = x.mean(axes)
     np.testing.assert_allclose(own_mean, want.ravel(), rtol=8 * eps)
     np.testing.assert_allclose(squares, ((x - x.mean(axes, keepdims=True)) ** 2).sum(axes).ravel(), rtol=99 * eps)
-    if result == "float32":  # in double precision, this computes the mean no better
+    if result == "float32":  # in double precision, `rest` does not improve the mean
         np.testing.assert_allclose(own_mean + rest, want.ravel(), rtol=0, atol=3 * eps)
     off = x - mean
     expected = [(dy * off * invstd).sum(axes), dy.sum(axes), off.sum(axes)]
@@ -203,7 +203,7 @@ def without_float64(context):
 
 
 def hostile(case, shape, axes):
-    """Return an array whose channels are hard to sum in float32, and a gradient whose sums cancel."""
+    """Return an array whose channels are hard to sum in float32, a gradient whose sums cancel, and scales."""
     rng = np.random.default_rng(7)
     order = np.arange(np.prod(shape)).reshape(shape)
     channel_shape = [1 if axis in axes else n for axis, n in enumerate(shape)]
@@ -231,7 +231,7 @@ def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
     x, dy, scale = hostile(case, shape, axes)
     exact, exact_dy = wide(x, dy)
     mean, var = exact.mean(axes, keepdims=True), exact.var(axes, keepdims=True)
-    # This is small compared with all variances, except the variance of a constant.
+    # `epsilon` is small compared with all variances, except the variance of a constant.
     epsilon, eps = np.array(1e-12), np.finfo("float32").eps
     training = BatchNormTraining(context(), ArraySpec.of(x), axes, running=False)
     arrays = [device_array(value) for value in (x, scale, scale)]
@@ -243,7 +243,7 @@ def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
     moments = [device_array(value) for value in (scale, got_mean, got_invstd)]
     _, g_scale, g_bias = compute(gradient, device_array(x), device_array(dy), *moments, epsilon, outputs=3)
     centered = exact - got_mean.astype("float64")
-    # Each product of float32 numbers is rounded; sums are not, nor are large terms that cancel in them.
+    # Products of float32 numbers are rounded. Sums are not rounded, even if large terms cancel.
     size = np.abs(exact_dy * centered).sum(axes, keepdims=True) * got_invstd
     np.testing.assert_allclose(g_bias, exact_dy.sum(axes, keepdims=True), rtol=2 * eps, atol=1e-9 * np.abs(dy).sum())
     want = (exact_dy * centered).sum(axes, keepdims=True) * got_invstd

@@ -192,7 +192,7 @@ def test_numbers_are_divided_by_reciprocals(number, divisor):
 @pytest.mark.parametrize("b_order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 96), (30, 28, 40), (1, 4, 4)])
 def test_items_stay_within_their_memory(monkeypatch, b_order, m, n, k):
-    """The memory checker has too little local memory for the tile that is used."""
+    """The default tile needs more local memory than the memory checker has, so only a smaller tile is used."""
     context = checker()
     kernels = compile_kernels(matmul_kernels("float32", context), context)
     monkeypatch.setattr(context, "options", ContextOptions(quad_tiles="all"))
@@ -211,7 +211,7 @@ def test_items_stay_within_their_memory(monkeypatch, b_order, m, n, k):
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """Return a context of a device that claims to have tensor cores; its kernels emulate them, with groups of 64."""
+    """Return a context of a device that claims to have tensor cores, which kernels with groups of 64 items emulate."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))

@@ -15,7 +15,7 @@ def states(n: int) -> np.ndarray:
 
 
 def next_number(state):
-    """Return the next number of a stream, and its state, by the recurrences of the paper."""
+    """Return the next number of a stream and the stream's next state, by the recurrences in the paper."""
     x, y = state[:3], state[3:]
     m1, m2 = 2**31 - 1, 2**31 - 21069
     x = [(2**22 * x[1] + (2**7 + 1) * x[2]) % m1, *x[:2]]

@@ -44,7 +44,7 @@ def test_several_axes_and_layouts(each_device_kind, dtype):
     rng = np.random.default_rng(0)
     value = rng.normal(size=(2, 6, 5, 4)).astype(dtype)
     array = device_array(value, [1, -1, 2, -2])
-    # With the array's own lengths, truncated and padded, over fewer axes.
+    # The array's own lengths, truncated and padded axes, and transforms over fewer axes
     for s in [(6, 5, 4), (4, 7, 8), (5, 3), (9,)]:
         got = transformed(RealFourier, array, s)
         agree(got, pairs(np.fft.rfftn(value, s, range(-len(s), 0))), dtype)

@@ -16,7 +16,7 @@ ROWS, WIDTH, COLS = 3, 4, 5
 
 
 def arrays(steps, states, dtype="float64"):
-    """Return saved products (different from the real products), a loop's states, a matrix, and the addends."""
+    """Return saved products (random ones, unlike computed products), a loop's states, a matrix, and addends."""
     rng = np.random.RandomState(steps)
     shapes = (steps, ROWS, COLS), (states, ROWS, WIDTH), (WIDTH, COLS), (steps, ROWS, COLS)
     return [device_array(rng.uniform(-1, 1, shape).astype(dtype)) for shape in shapes]
@@ -75,7 +75,7 @@ def test_what_is_of_other_steps_or_copied_is_computed(which):
 
 
 def test_states_that_a_loop_has_overwritten_are_not_those_of_the_steps():
-    """A loop that stores few of its states overwrites its first states with its last states."""
+    """A loop that stores few of its states overwrites the first ones with the last ones, so products are computed."""
     saved, states, matrix, _ = arrays(5, 5)
     wanted = subtensor(states, [slice(0, 4)])
     got = computed(saved, states, wanted, matrix)

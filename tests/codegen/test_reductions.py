@@ -100,7 +100,7 @@ def test_much_is_folded_in_parts(each_device_kind, shape, axes):
 
 @st.composite
 def long_shapes(draw):
-    """Return a shape for which each item of a team folds several elements; rows may be multiples of four, or not."""
+    """Draw a shape for which each item of a team folds several elements; row lengths are multiples of four, or not."""
     lengths = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 49, 64])
     return tuple(draw(st.lists(lengths, min_size=1, max_size=5).filter(lambda shape: np.prod(shape) < 300_000)))
 
@@ -270,13 +270,13 @@ def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
 
 
 def several(dtypes):
-    """Return the program of two arrays that computes their product, a square, and the first array."""
+    """Return a program of two arrays: the outputs are their product, the square of the second, and the first."""
     scalars = [(Scalar("Mul", dtypes[0]), (0, 1)), (Scalar("Sqr", dtypes[1]), (1,))]
     return ScalarProgram(tuple(dtypes), tuple(scalars), (2, 3, 0))
 
 
 def ratio_and_rest(dtype):
-    """Return the program of three results and another array, whose outputs are a ratio, a sum, and the third result."""
+    """Return a program of three results and an array: a ratio and a sum with the array, and the third result itself."""
     scalars = [(Scalar("TrueDiv", dtype), (0, 3)), (Scalar("Add", dtype), (1, 3))]
     return ScalarProgram((dtype,) * 4, tuple(scalars), (4, 5, 2))
 

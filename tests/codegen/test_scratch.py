@@ -44,7 +44,7 @@ def test_memory_is_lent_to_one_thread_at_a_time():
 
 @pytest.mark.parametrize("listener", [HeldCommands, Recorder, Timer])
 def test_memory_of_commands_that_go_to_a_listener_is_not_shared(listener):
-    """Such commands may be enqueued later, among those of other threads."""
+    """A listener may enqueue its commands later, among commands of other threads, so each scope gets its own memory."""
     context, buffers = Context("opencl"), []
     with scratch(context, "float32", 4) as (shared,):
         buffers.append(shared.base_data)

@@ -12,7 +12,7 @@ from optdb.codegen.sorting import SortAlongAxis, TopK
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 from tests.effort import examples
 
-#: NumPy 1.25 has moved it.
+#: NumPy 1.25 moved this class to `numpy.exceptions`.
 AxisError = getattr(np, "exceptions", np).AxisError
 
 LENGTHS = [1, 2, 33, 256, 257, 1000, 5000]

@@ -41,7 +41,7 @@ def checker():
         context = Context("oclgrind")
     except DeviceError as error:
         pytest.skip(str(error))
-    # Tests of warpgroups give Oclgrind more local memory, which would change the choices of others.
+    # Tests of warpgroups give Oclgrind more local memory, which would change the tiles that other tests get.
     context.profile = replace(context.profile.as_kind("gpu", 1), local_memory_bytes=32 << 10)
     return context
 
@@ -95,7 +95,7 @@ ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 @pytest.mark.parametrize("right", ORDERS)
 def test_each_order_of_the_matrices(left, right, arithmetic):
     block = HALVES if arithmetic == "float16" else SMALL if left == right else OTHER
-    # Whole pieces of 16 bytes, with rows, columns and terms beyond the last one.
+    # Rows of memory consist of whole pieces of 16 bytes, but the sizes are no multiples of the block's sizes.
     columns = block.cols + 8
     a, b, y = sample(1, 40, 24), sample(1, 24, columns), sample(1, 40, columns)
     got, _ = multiply(block, arithmetic, a, b, y, 1.5, 0.5, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
@@ -171,9 +171,9 @@ def test_sums_of_no_terms(beta):
 def test_infinities_and_nans_go_where_they_do_elsewhere(arithmetic):
     a, b, y = sample(1, 40, 20), sample(1, 20, 36), sample(1, 40, 36)
     a[0, 3, 5], a[0, 20, 0], a[0, 39, 19], b[0, 7, 11] = np.inf, -np.inf, np.nan, np.inf
-    # No bits of an infinity, or of a NaN with few bits, may be lost.
+    # The bits that distinguish a NaN with few bits from an infinity must not be lost.
     a[0, 8, 8] = np.uint32(0x7F800001).view(np.float32)
-    # Nor may a NaN be incremented to a number.
+    # Rounding must not increment a NaN to a number.
     a[0, 9, 9] = np.uint32(0x7FFFFFFF).view(np.float32)
     b[0, 5, 2] = b[0, 0, 3] = 0
     got, _ = multiply(SMALL, arithmetic, a, b, y)
@@ -186,7 +186,7 @@ def test_infinities_and_nans_go_where_they_do_elsewhere(arithmetic):
 @_SLOW
 def test_three_passes_keep_large_numbers_finite():
     a, b, y = sample(1, 32, 16), np.zeros((1, 16, 32), "float32"), sample(1, 32, 32)
-    # It rounds to infinity in TF32.
+    # TF32 rounds the largest float32 to infinity.
     a[0, 0, 0], b[0, 0] = np.finfo("float32").max, 0.5
     got, _ = multiply(SMALL, "tf32x3", a, b, y)
     want = a.astype("float64") @ b.astype("float64")
@@ -219,7 +219,7 @@ def product(context, a, b, precision, dtype="float32", order=(0, 1)):
     return to_host(z)
 
 
-#: A number that TF32 rounds to 1.
+#: This number is rounded to 1 in TF32.
 FINE = np.float32(1 + 2**-13)
 
 
@@ -306,7 +306,7 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
 
 @pytest.fixture
 def measuring(with_tensor_cores, tmp_path, monkeypatch):
-    """Return a context, with few groups and terms, of a device whose rates are to be measured."""
+    """Return a context of an unmeasured device; measurements use at most two groups per unit and little time."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tensor_cores, "CANDIDATES", (SMALL, OTHER))
     monkeypatch.setattr(tune, "_MOST_GROUPS", 2)
@@ -316,19 +316,19 @@ def measuring(with_tensor_cores, tmp_path, monkeypatch):
     with_tensor_cores.kept.pop(tuning_table.__name__, None)
 
 
-#: For a device that resembles an H200, but has only 32 KiB of local memory.
+#: The rates of a device that resembles an H200, but has only 32 KiB of local memory.
 BY_DEFAULT = tensor_cores.DEFAULTS
 
 
 def seconds_of_groups(monkeypatch, *seconds):
-    """Make products take given seconds, one after the other."""
+    """Make the measured products seem to take the given seconds, one after the other."""
     left = list(seconds)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or left.pop(0))
 
 
 def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
     assert tensor_cores.rates_of(measuring) == BY_DEFAULT
-    # The second group is faster with the first shape, and no faster with the other shape.
+    # With the block `SMALL`, a second group per unit makes products faster; with `OTHER`, it does not.
     seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
     rates = tune.tune_tensor_cores(measuring, terms=16)
     assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}

@@ -20,7 +20,7 @@ PART = 4
 
 
 def total(parts, y, z, beta, dtype, layouts, batch):
-    """Return twice the sum of some parts, plus `beta` times another array."""
+    """Return twice the sum of `parts`, plus `beta` times `y`, in the memory of `z`."""
     context = gpu_context()
     arrays = [device_array(value, layout, gpu_context) for value, layout in zip((y, z), layouts, strict=True)]
     lengths = parts.shape[-2:]

@@ -1,4 +1,4 @@
-"""Tuning finds block shapes with correct results, and stores them, and products use them."""
+"""Tuning finds block shapes with correct results and stores them; later products use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ON_GPU = GroupBlock(32, 32, 8, 2, 2), GroupBlock(16, 16, 8, 2, 2)
 
 @pytest.fixture
 def context(tmp_path, monkeypatch):
-    """A context of an untuned processor, and a folder for findings."""
+    """A context of an untuned processor; tuning stores its findings in a test folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     context = Context("opencl")
     context.profile = context.profile.as_kind("cpu")
@@ -31,7 +31,7 @@ def context(tmp_path, monkeypatch):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Few candidates, little time, and small products, regardless of the device's size."""
+    """Make tuning quick: few candidates, little time, and small products, however many units the device has."""
     sizes = {"square": (300, 300, 8), "small": (100, 100, 8), "tiny": (30, 30, 8)}
     sizes |= {"flat": (5, 60, 8), "narrow": (60, 5, 8)}
     monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
@@ -158,7 +158,7 @@ def turned(context, value):
 
 
 @needs_clblast
-@pytest.mark.slow  # its first product takes many seconds
+@pytest.mark.slow  # the first product of CLBlast takes many seconds
 @pytest.mark.parametrize("shape", [(5, 7, 9), (33, 1, 4), (1, 5, 6)])
 @pytest.mark.parametrize("turn", [(), (0,), (1,), (0, 1)])
 def test_clblast_computes_what_numpy_does(context, shape, turn):
@@ -178,7 +178,7 @@ def test_clblast_is_used_where_it_was_found_faster_and_can(context, quick, monke
     assert blocks.tuned(context, "float32").library == set(CLASSES)
     asked = []
     monkeypatch.setattr(clblast, "multiply", lambda *args: asked.append(args) or False)
-    multiply(context)  # products that it rejects are still computed
+    multiply(context)  # products that CLBlast rejects are still computed
     assert len(asked) == 1
 
 

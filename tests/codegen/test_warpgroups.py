@@ -42,7 +42,7 @@ from tests.effort import examples
 _SLOW = pytest.mark.slow
 #: Small enough for Oclgrind, the memory checker, to run several of them.
 SMALL = WarpgroupTile(64, 64, stages=2, warpgroups=1)
-#: A warpgroup that multiplies two times 64 rows, and two that multiply 64 rows each.
+#: Tiles of 128 rows, which one warpgroup multiplies in two halves, or two warpgroups multiply together.
 TALL, SHARED = (WarpgroupTile(128, 64, stages=2, warpgroups=warpgroups) for warpgroups in (1, 2))
 ARITHMETICS = {"tf32": "float32", "float16": "float16"}
 IN_ROWS, IN_COLUMNS = ORDERS.values()
@@ -55,7 +55,7 @@ def compiled(context, tile, arithmetic, along):
 
 
 def whole(*shape):
-    """Return integers that TF32 and float16 represent exactly, as well as sums of their products."""
+    """Return small integers: TF32 and float16 represent the integers, and sums of their products, exactly."""
     return np.random.default_rng(sum(shape)).integers(-6, 7, shape).astype("float32")
 
 
@@ -83,7 +83,7 @@ def test_products(arithmetic, m, n, k):
     np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y)[0], a @ b)
 
 
-# Whole tiles are stored in the same way in each of these orders, except that TF32 stores some results transposed.
+# The order of the matrices does not change how whole tiles are stored, except that TF32 transposes some results.
 @pytest.mark.thorough_cases(
     *(f"64-right{right}-left1-{arithmetic}" for right in (0, 1) for arithmetic in ARITHMETICS),
     "64-right1-left0-float16",
@@ -101,7 +101,7 @@ def test_each_order_of_the_matrices(arithmetic, left, right, length):
     assert any("packed" in name for name in names) == is_packed
 
 
-# Partial sums are stored in float32 in each arithmetic.
+# Partial sums are stored in float32, whatever the arithmetic.
 @pytest.mark.thorough_cases("50-tf32", "64-float16")
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("n", [64, 50])
@@ -227,7 +227,7 @@ def h100(monkeypatch):
 
 
 def chosen(context, problem, arithmetic):
-    """Return the names of the kernels of the cheapest choice for a product; None if there is no choice."""
+    """Return the kernel names of the cheapest way to compute a product by warpgroups; None if there is no way."""
     asked = {"tf32": ("float32", "default"), "tf32x3": ("float32", "high"), "float16": ("float16", "default")}
     choices = warpgroups.choices(context, Request(problem, *asked[arithmetic], is_aligned=True))
     cheapest = min(choices, key=lambda choice: choice.seconds, default=None)
@@ -247,7 +247,7 @@ def chosen(context, problem, arithmetic):
         ((128, 256, 512), "tf32", None),
         ((30000, 24, 64), "tf32", None),
         ((4096, 4096, 8), "tf32", None),
-        ((1 << 17, (1 << 17) - 1, 1 << 15), "float16", None),  # the copy would take 8 GiB of 80
+        ((1 << 17, (1 << 17) - 1, 1 << 15), "float16", None),  # the packed copy would take 8 GiB of the device's 80 GiB
     ],
 )
 def test_products_that_gain(h100, sizes, arithmetic, kernels):
@@ -282,7 +282,7 @@ def required(monkeypatch):
 
 
 def kernels_of_products(computed):
-    """Return the names of the kernels that products launched."""
+    """Return the names of the kernels that were launched to compute products."""
     return [launch.kernel for product in computed for launch in product.plan.launches]
 
 
@@ -344,14 +344,14 @@ def measuring(required, tmp_path, monkeypatch):
 
 
 def own_tiles(context, monkeypatch):
-    """Let a context choose among all tiles again."""
+    """Remove the limitation of a context to one tile: it chooses among all tiles of an H100."""
     monkeypatch.setattr(context, "options", replace(context.options, warpgroup_tile=None))
     monkeypatch.setattr(context, "profile", hopper(context.profile))
 
 
 def test_times_are_measured_kept_and_used(measuring, monkeypatch):
-    # Seconds of a product, one with twice the terms, the first again, and one with two tiles per unit, each with a
-    # second of overhead.
+    # The times, each with an overhead of one second, of a product, of one with twice the terms, of the first one
+    # again, and of one with two tiles per unit.
     times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
@@ -374,7 +374,7 @@ def test_what_computes_something_else_has_no_times(measuring, monkeypatch):
     assert not tune.tune_warpgroups(measuring, "tf32", terms=32)
 
 
-#: Statements that do not flip the phase when the ring of stages begins again.
+#: Wrong replacements of the statement that flips the phase when the ring of stages begins again.
 WRONG = ("", "phase = 1;", "phase ^= 1;", "phase |= side == 0;")
 
 
@@ -414,7 +414,7 @@ def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
 
 @pytest.mark.parametrize(("once", "is_kept"), [(2.0, True), (2.9, False), (1.1, False)])
 def test_times_that_do_not_grow_evenly_are_not_kept(measuring, monkeypatch, once, is_kept):
-    # Seconds of products with 1024 terms, twice as many, few terms, and few terms with more tiles.
+    # The seconds of four products: with 1024 terms, with 2048 terms, with few terms, and with few terms and more tiles.
     times = iter([once, 3.0, 1.05, 1.2])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda *_: next(times))
@@ -447,7 +447,7 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
     dtype, rng, kernels = ARITHMETICS[arithmetic], np.random.default_rng(1), {}
     for number in range(300):
         tile = list(DEFAULTS[arithmetic])[number % len(DEFAULTS[arithmetic])]
-        # Each stage is used up to three times.
+        # Each stage of the ring is used up to three times.
         most_terms = 3 * tile.stages * warpgroups.terms_of(arithmetic, tile.depth) // 2
         batch, beta = 1 + number % 3, 0.5 * (number % 2)
         m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (tile.rows, tile.cols, most_terms))

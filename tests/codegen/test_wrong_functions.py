@@ -1,4 +1,4 @@
-"""Vector functions that a driver computes wrongly are computed in other ways, on that driver and in files."""
+"""Vector functions that a driver computes wrongly are computed in other ways, with this driver and in exports."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from conformance.judge import Judge
 from conformance.report import show
 from conformance.suites import SUITES, Suite, choose, suites_root
 
-# A fake for tests that the engine breaks and fixes, without an engine.
+# Tests whose outcome depends on a fake engine: some pass only without it, others only with it.
 SOURCE = """
     import pathlib, pytest
 
@@ -124,7 +124,7 @@ def test_another_interpreter_is_the_reference(settings):
 
 @pytest.mark.thorough
 def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write):
-    """They are not run like the reference, which is also stock Theano."""
+    """With the way "stock", suspects are run again with the judge's own flags, not with those of the reference."""
     path = write(
         "test_flags.py", "def test_flags():\n    import theano\n    assert theano.config.floatX == 'float64'\n"
     )

@@ -1,4 +1,4 @@
-"""Suite files that pass, fail, crash and hang are run like Theano's."""
+"""The runner of suite files, tested with files that pass, fail, crash or hang."""
 
 from __future__ import annotations
 

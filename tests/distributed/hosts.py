@@ -1,4 +1,4 @@
-"""Exact steps on the host alone: workers are threads that call the functions of a step with Theano's own machine."""
+"""Exact steps on the host alone: workers are threads that call the step's functions, which Theano's linker runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def in_threads(work, workers):
 
 
 def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, own_statistics=False):
-    """Make an exact step of a compiled function; return its results, and each worker's next values."""
+    """Run one exact step of a compiled function; return its results, and each worker's next values."""
     original = original_of(f)
     split = axes_of(original.arguments, axes)
     training = synchronous_training(original, split, reductions or {}, gradients, own_statistics)

@@ -63,7 +63,7 @@ def kill(client, address):
 
 
 def finish(f, train, found, given):
-    """Make the remaining steps, and compare everything with one device."""
+    """Run the remaining steps, and compare all results and the state with those of one device."""
     found += train.train(given[len(found) :])
     state = [train.get(shared) for shared in f.get_shared()]
     check(f, found, state, given)
@@ -78,7 +78,7 @@ def test_steps_a_death_between_them_and_one_within(f, client, caplog):
         found += train.train(given[5:8])
         assert len(train.workers) == 1
         assert "is dropped" in caplog.text and "repeated without it" in caplog.text
-        # Its replacement, which dask starts, gets the state from the remaining worker.
+        # Dask replaces the dead worker; the new one gets the state from the remaining worker.
         end = time.monotonic() + TIMEOUT
         while len(train.refresh()) < 2:
             assert time.monotonic() < end
@@ -201,7 +201,7 @@ def test_a_next_value_that_raises(workers_here):
 
 
 def map_segments(allowed):
-    """Let this worker map other workers' segments, or let it behave as if they were on another host."""
+    """Let this worker map other workers' segments, or make it behave as if these workers were on another host."""
     from optdb.distributed import workers
     from optdb.distributed.shared_memory import SharedArrays
 
@@ -237,7 +237,7 @@ def test_shared_memory_messages_and_both_give_the_same_bits(count):
             with DataParallel(f, client, timeout=TIMEOUT) as train:
                 train.train(given)
                 found[case] = [train.get(shared).tobytes() for shared in f.get_shared()]
-                # In a ring, a worker sends to one other worker.
+                # In a ring, each worker sends to only one other worker, which maps its segment.
                 assert sum(client.run(readers).values()) == count - len(apart)
         assert found["shared memory"] == found["messages"] == found["both"]
     assert not list(Path("/dev/shm").glob("optdb-*"))
@@ -262,7 +262,7 @@ def test_deaths_leave_no_shared_memory(capfd):
         kill(client, train.addresses[0])
     results, expected = alone(f, given)
     for value, wanted in zip([*found, *state], [*results, *expected], strict=True):
-        # Some of the many gradients are differences of nearly equal sums.
+        # Some of the many gradients are differences of nearly equal sums: allow an error relative to the largest one.
         np.testing.assert_allclose(value, wanted, rtol=1e-10, atol=1e-10 * np.max(np.abs(wanted)))
     assert not list(Path("/dev/shm").glob("optdb-*"))
     assert "resource_tracker" not in capfd.readouterr().err
@@ -285,7 +285,7 @@ def wait_briefly():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the state of a process is read from /proc")
 def test_a_worker_that_hangs_is_named(f, client, caplog):
     given = batches(3)
-    # Nothing here depends on the machine's speed: the running worker waits for one that was stopped.
+    # This works on machines of any speed: the stopped worker never answers the running one.
     with DataParallel(f, client, timeout=600) as train:
         found = train.train(given[:2])
         working, hanging = train.addresses
@@ -304,7 +304,7 @@ def test_a_worker_that_hangs_is_named(f, client, caplog):
 
 
 def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
-    # LocalCluster checks for a dead worker after this time, and gives up a missing worker.
+    # After this time, LocalCluster gives up a worker that has died.
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
         RestartingCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -394,7 +394,7 @@ def test_only_descriptions_of_tasks_pass_the_scheduler(f, client):
 
     with DataParallel(f, client, timeout=TIMEOUT) as train:
         small, large = moved(8), moved(8000)
-    # 8,000 rows are 450 kB. The rest is heartbeats, whose number varies.
+    # 8,000 rows are 450 kB, which do not pass through the scheduler. It only gets a varying number of heartbeats.
     assert large < 40_000 and abs(large - small) < 20_000
     prefixes = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
     assert "train-step" in prefixes

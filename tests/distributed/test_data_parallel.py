@@ -136,7 +136,7 @@ def test_steps_of_each_worker_and_averages(devices):
     x = tt.dmatrix("x")
     w = theano.shared(np.zeros(()), "w")
     count = theano.shared(np.int64(0), "count")
-    # Not a recognizable gradient: each worker would step towards the largest of its rows.
+    # This update contains no gradient that optdb recognizes: each worker adds the largest element of its own rows.
     f = theano.function([x], x.max(), updates=[(w, w + x.max()), (count, count + 1)], mode=theano.Mode("py", None))
     low, high = np.full((3, 2), 1.0), np.full((1, 2), 5.0)
     with pytest.raises(NoGradients, match=r"average_every=10"):
@@ -145,7 +145,7 @@ def test_steps_of_each_worker_and_averages(devices):
     with DataParallel(f, devices=devices, average_every=2, outputs=["sum"]) as train:
         assert train(batch) == 1 + 5
         train(batch)
-        # 2 on one worker and 10 on the other; each has two rows.
+        # After two steps, `w` is 2 on one worker and 10 on the other. Both have two rows, so the average is 6.
         assert train.get("w") == 6
         assert train.get("count") == 2
 
@@ -255,7 +255,7 @@ def test_the_interval_is_put_back_when_the_last_user_ends():
 
 @pytest.fixture
 def failing():
-    """A step that fails on the second worker for an out-of-bounds number, with good and bad arguments."""
+    """Return a step, arguments for which it works, and arguments for which it fails on the second worker."""
     x, numbers = tt.dmatrix("x"), tt.lvector("numbers")
     w = theano.shared(np.ones(3), "w")
     loss = (x.sum(axis=1) * w[numbers]).mean()
@@ -273,7 +273,7 @@ def test_steps_that_nobody_waits_for(f, devices):
             futures.append(train.run_async(*mine, rate=rate))
             for array in mine:
                 array.fill(np.nan)
-        # The first steps ended long ago, and were not waited for.
+        # The first steps have ended long ago, although nothing has waited for them.
         found = [future.wait() for future in reversed(futures)][::-1]
         assert all(future.done() for future in futures)
         assert futures[0].wait() is found[0]
@@ -283,7 +283,7 @@ def test_steps_that_nobody_waits_for(f, devices):
 
 
 def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
-    """Devices with their own memory, and batches that pass through pinned memory."""
+    """If devices have their own memory, the next batch is copied through pinned memory while they compute."""
     for device in devices:
         context = get_context(context_of(device))
         monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
@@ -303,7 +303,7 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         run(group, step, rank)
 
     with DataParallel(f, devices=devices) as train:
-        # The first steps measure whether pinned memory is faster.
+        # During the first steps, optdb measures whether pinned memory is faster.
         found = [train(*batch) for batch in given[:4]]
         monkeypatch.setattr(
             StagingBuffer, "begin", lambda buffer, value: (staged.append(begin_staging(buffer, value)), staged[-1])[1]

@@ -1,4 +1,4 @@
-"""Threads whose devices have their own memory begin a step before the previous step ends; a script ends that step."""
+"""If devices have their own memory, threads begin the next step before a step ends; a script ends the step."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_steps_in_a_row_equal_steps_one_by_one(name, statistics, devices, ending
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
         found = train.train(given)
         state = state_of(train, f)
-    # The number depends on how soon the next step is known.
+    # How many endings enqueue commands of the next step depends on timing: at least one does.
     assert any(endings)
     del endings[:]
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
@@ -125,7 +125,7 @@ def test_calls_of_all_kinds_between_steps(f, devices, actions):
 
 
 AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
-#: Number of batches that a script runs, after the point at which all agree, before it fails.
+#: The number of batches that a script still runs after the point at which all agree; None if it fails before.
 PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
 
 

@@ -16,7 +16,7 @@ SIZES = [1, 5, max(SMALL_BYTES, PACKED_BYTES) // 8 + 3]
 
 
 class OwnMemory(ThreadLink):
-    """Gives each receiver its own memory, as a message does."""
+    """A link that copies the arrays for each receiver, as messages between processes do."""
 
     received_is_writable = True
     shares_memory = False
@@ -26,7 +26,7 @@ class OwnMemory(ThreadLink):
 
 
 class ReadOnly(OwnMemory):
-    """Received arrays are read-only, as in some messages."""
+    """A link whose received arrays are read-only, like the arrays in some messages."""
 
     def receive(self, rank, tag):
         arrays = super().receive(rank, tag)

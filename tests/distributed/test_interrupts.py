@@ -1,4 +1,4 @@
-"""Ctrl-C at each place of a call, and an error at each node of a step: state is consistent, training continues."""
+"""Ctrl-C wherever a call can be interrupted, and an error at each node: state is consistent, training continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fi
 
 pytestmark = [pytest.mark.usefixtures("ctrl_c_interrupts"), pytest.mark.timeout(900)]
 
-#: One place in this many is tried; in thorough tests, all of them.
+#: A test interrupts a call at every n-th place where it can be interrupted; thorough tests, at each place.
 STRIDES = [
     pytest.param(23, id="some"),
     pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.thorough]),

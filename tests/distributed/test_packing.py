@@ -128,7 +128,7 @@ def layers(count=6, biases_dtype="float32"):
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [0, 1, 2])
 def test_devices_that_add_up_and_others(devices, apart):
-    """Some devices have their own memory; if all have, they add up vectors."""
+    """The first `apart` devices have their own memory; if all devices have, they add up the vectors themselves."""
     f, rng = layers(), np.random.RandomState(2)
     given = [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows)) for rows in (8, 8, 1, 1, 1, 7, 8, 1)]
     with (
@@ -144,7 +144,7 @@ def test_devices_that_add_up_and_others(devices, apart):
 
 
 def replicas_of(f, devices, args):
-    """Return replicas, and a function with which all of them prepare and commit a step; it returns their traffic."""
+    """Return replicas, and a function that lets all replicas prepare and commit a step, and returns their traffic."""
     original = original_of(f)
     axes = axes_of(original.arguments, None)
     training = synchronous_training(original, axes, {}, None, False)
@@ -173,7 +173,8 @@ def test_a_dtype_is_one_transfer_each_way(devices):
             first, second = step(attempt)
         for replica in replicas:
             replica.close()
-    # Gradients of twelve parameters, and the loss: float64 and float32. The first worker reads the loss.
+    # The gradients of twelve parameters and the loss are two vectors: float64 and float32. The first worker reads the
+    # loss.
     for traffic in (first, second):
         assert traffic.transfers[TO_HOST] == traffic.transfers[TO_DEVICE] == 2
         assert traffic.nbytes[TO_HOST] == traffic.nbytes[TO_DEVICE]
@@ -234,7 +235,7 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
 
 
 def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
-    """Commands send the first of two large variables once it is packed, and the others at the end."""
+    """The first of two large variables is sent as soon as it is packed, and the other variables at the end."""
     monkeypatch.setattr(of_pieces, "PIECE_ARRAYS", 1)
     rng = np.random.RandomState(0)
     shapes = [(300, 500), (7,), (200, 800)]
@@ -276,7 +277,7 @@ def test_pieces_leave_while_others_are_computed(devices, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("nbytes", "rest"), [(of_pieces.LAST_PIECE_NBYTES, 1), (ALIGNMENT, 4)])
 def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
-    """Each of several pieces is lent, and the sums equal those of one device."""
+    """Gradients are lent to the exchange in several pieces, and their sums equal those of one device."""
     monkeypatch.setattr(of_pieces, "PIECE_NBYTES", 1)
     monkeypatch.setattr(of_pieces, "PIECE_ARRAYS", 1)
     monkeypatch.setattr(of_pieces, "LAST_PIECE_NBYTES", nbytes)
@@ -299,5 +300,5 @@ def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
-    # The pieces of five buckets, and the rest: the first layer's matrix, two biases and a loss.
+    # Five buckets have a piece each. The rest (the first layer's matrix, two biases and a loss) has one piece or more.
     assert lent[-1] == 5 + rest

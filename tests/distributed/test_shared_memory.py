@@ -1,4 +1,4 @@
-"""Arrays in shared memory: values, who gets them, what happens without memory, and what dead processes leave."""
+"""Arrays in shared memory: values, which workers get them, full memory, and what dead processes leave behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LAYOUTS = {
 
 
 def mapped_here(offer):
-    """Return an offer whose path leads to this process; a process does not map its own segments by their real path."""
+    """Return an offer with the process id "self": a process does not map segments that have its own id."""
     return {**offer, "pid": "self"}
 
 
@@ -94,7 +94,7 @@ def test_arrays_of_all_kinds(data, pair):
     arrays.insert(data.draw(st.integers(0, len(arrays))), np.arange(LARGE, dtype="float64"))
     sender.begin()
     stored = sender.store(PEER, (2, 0, 0), arrays)
-    # What a message contains after it was packed by msgpack.
+    # JSON replaces msgpack, which packs messages: both turn tuples into lists.
     check_same(receiver.find("tcp://here", json.loads(json.dumps(stored))), arrays)
 
 
@@ -126,7 +126,7 @@ def test_arrays_for_several_workers_are_copied_once():
     array = np.ones(LARGE)
     stored = [sender.store(address, (2, 0, 0), [array]) for address in (PEER, "tcp://elsewhere")]
     assert stored[0] == stored[1] is not None
-    # The next array has its own memory, although the segment holds only one of them again.
+    # The next array must not overwrite the first one: it is not stored if the segment has no memory left.
     assert sender.store(PEER, (2, 1, 0), [2 * array]) is None
     check_same(receiver.find("tcp://here", stored[0]), [array])
 
@@ -180,7 +180,7 @@ def test_without_memory_arrays_are_sent_in_messages(missing, monkeypatch, caplog
     for number in range(3):
         sender.begin()
         assert sender.store(PEER, (number + 1, 0, 0), [np.ones(LARGE)]) is None and sender.offer(PEER) is None
-    # Memory of this size is requested once, and no file stays open.
+    # After the failure, memory of this size is not requested again, and no file stays open.
     assert [record.levelname for record in caplog.records] == ["INFO"] and not recwarn.list
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -254,13 +254,13 @@ def test_another_process_and_its_end(end, status):
     found = receiver.find("sender", stored)
     _, errors = process.communicate(end + "\n")
     assert process.returncode == status and "resource_tracker" not in errors and "Warning" not in errors
-    # The memory is valid until the last view is gone, and no file has its name.
+    # The views stay valid, although the segment's file has been removed.
     check_same(found, [np.arange(float(LARGE)), np.array(7, "int16")])
     assert not {path.name for path in Path("/dev/shm").iterdir() if "optdb-" in path.name} - names
 
 
 class InSegments(OwnMemory):
-    """Passes large arrays in shared memory to the ranks in `reachable`, and copies of others."""
+    """A link that sends large arrays in shared memory if the rank is in `reachable`, and otherwise copies."""
 
     reachable = frozenset(range(8))
 
@@ -281,7 +281,7 @@ class InSegments(OwnMemory):
 
 
 def join(between):
-    """Begin an attempt on all links, and let ranks that reach each other map their segments."""
+    """Begin an attempt on all links, and let ranks that can reach each other map each other's segments."""
     for link in between:
         link.shared.begin()
     for sender, link in enumerate(between):
@@ -317,6 +317,6 @@ def test_sums_equal_those_of_messages_bit_by_bit(workers, reachable, monkeypatch
         results.append(found)
     assert results[0] == results[1]
     assert all(one == other for one, other in pairwise(results[1]))
-    # A ring sends to the next rank alone.
+    # In a ring, each rank sends to the next rank only.
     used = [any(link.sent) for link in between]
     assert used == [reachable >= {rank, (rank + 1) % workers} for rank in range(workers)]

@@ -36,7 +36,7 @@ def devices():
 
 @pytest.fixture
 def shares(monkeypatch):
-    """Let devices divide small sums, too; return the shares that they download."""
+    """Let each device add up a share of the sums even if they are small; return a list of the downloaded shares."""
     monkeypatch.setattr(packing, "SHARED_NBYTES", 0)
     noted, download = [], PackedVariables.download_share
 
@@ -92,7 +92,7 @@ def test_two_devices_add_up_all_sums(devices, shares):
 
 def test_sums_may_change_their_shape(devices, shares):
     x, w = tt.dmatrix("x"), theano.shared(np.ones((4, 3)), "w")
-    # The gradient of `w` has the shape that an earlier assignment gave it.
+    # The shape of the gradient is that of `w`, which an assignment below changes.
     loss = tt.sqr(x.dot(w)).mean()
     f = theano.function([x], loss, updates=[(w, w - 0.1 * tt.grad(loss, w))], mode=theano.Mode("py", "fast_run"))
     rng = np.random.RandomState(0)
@@ -144,7 +144,7 @@ def test_a_script_that_fails(computes, devices, shares, monkeypatch):
         if len(scripts) != 4:
             return run(script)
         script._end_calls()
-        # Of the two agreements, the first one is the meeting. Commands between them are in one batch.
+        # The first of the script's two agreements is the meeting; the commands between them are in one batch.
         agrees = (any(record.function == AGREE for record in batch.records) for batch in script._batches)
         script._batches = script._batches[: list(agrees).index(True) if computes else 0]
         run(script)

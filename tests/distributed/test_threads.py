@@ -21,7 +21,7 @@ def devices():
 
 @pytest.fixture(params=["by a lock", "native"])
 def votes(request, monkeypatch):
-    """The ways in which threads agree: without a C compiler, and with one."""
+    """Run a test with both implementations of agreements between threads: with a lock (no C compiler), and in C."""
     if request.param == "by a lock":
         monkeypatch.setattr(worker_threads, "loop_library", lambda: None)
     elif not loop_library():

@@ -42,7 +42,7 @@ class Recorded(Replica):
 
 @pytest.fixture
 def session(monkeypatch):
-    """Return a session whose tasks wait for a step for as long as a test takes."""
+    """Return a session whose tasks wait up to 60 seconds for a step, which is longer than any test takes."""
     monkeypatch.setattr(workers, "IDLE_S", 60.0)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -104,7 +104,7 @@ def test_a_task_ends_with_the_step_it_is_at_once_its_time_is_over(session, monke
     given = job(session, 1, 0)
     session.put(given, 1)
     session.run(1)
-    # The answer tells the client, which schedules another task.
+    # The answer reports that the task has ended, so that the client schedules another one.
     assert isinstance(answer(session, given), Prepared) and session.ended_task == 1
 
 

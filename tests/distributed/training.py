@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 def step(name="train", outputs=None):
-    """Return a step of a small net with momentum: its loss and results for each row; x, y and a rate."""
+    """Return a training step of a small net with momentum, from x, y and a rate to the loss and each row's result."""
     rng = np.random.RandomState(0)
     x, y, rate = tt.dmatrix("x"), tt.dvector("y"), tt.dscalar("rate")
     w = theano.shared(rng.standard_normal((WIDTH, 4)), "w")
@@ -82,7 +82,7 @@ def check_values(found, expected, rtol=1e-10):
 
 
 def two_devices():
-    """Return two contexts that batch small functions, one per device; skip if the default device has no parts."""
+    """Return contexts on two halves of the default device that batch small functions; skip if it cannot be divided."""
     try:
         for part in ("opencl[1/2]", "opencl[2/2]"):
             optdb.SimulatorOCL(theano.function([], [], mode=theano.Mode("py")), part).close()

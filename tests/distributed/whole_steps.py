@@ -12,7 +12,7 @@ from theano.tensor.opt import Assert
 from optdb.device.plans.linked import LinkedFunction
 from tests.interrupts import interrupt_at
 
-#: Each element counts the rows that the state has seen, and one variable counts the steps.
+#: Each of its four rows adds 1 to each element of the variable `rows`.
 BATCH = np.ones((4, 3), "float32")
 
 
@@ -21,9 +21,9 @@ def same(value):
 
 
 def counting_step(of_state=same, of_next=same, of_result=same):
-    """Return a step that counts rows and steps, with the caller's nodes in the gradients, the update and the results.
+    """Return a step that counts rows and steps; the caller adds nodes to the gradients, the update and the results.
 
-    The caller's functions get a number that differs in each step, a next value, and the result.
+    The caller's functions are applied to a number that differs in each step, to a next value, and to the result.
     """
     x = tt.fmatrix("x")
     rows, steps = theano.shared(np.zeros(3, "float32"), "rows"), theano.shared(np.int64(0), "steps")
@@ -49,7 +49,7 @@ def check_whole(train, expected=None):
 
 
 def replicas_of(train):
-    """Return the replicas of threads, or of dask's workers in this process, once these have committed."""
+    """Return the replicas of threads, or of dask's workers in this process after they have committed."""
     if hasattr(train._group, "_replicas"):
         return train._group._replicas
     from optdb.distributed import workers
@@ -76,7 +76,7 @@ CALLS = {"call": (call, 1), "train": (train_three, 3), "get": (get, 0)}
 
 
 def interrupt_everywhere(train, called, most, stride):
-    """Interrupt a call at each place, in turn; return the number of places, and of interrupted calls."""
+    """Interrupt a series of calls, each at a later place; return the numbers of places and of interrupted calls."""
     number = interrupted = 0
     while True:
         before = train.steps
@@ -85,7 +85,7 @@ def interrupt_everywhere(train, called, most, stride):
         assert error is None or isinstance(error, KeyboardInterrupt), error
         interrupted += error is not None
         made = check_whole(train, range(before, before + most + 1))
-        # The interrupt is reported once, and the next step is a single step.
+        # The next call raises no interrupt again, and runs one step.
         train(BATCH)
         check_whole(train, [made + 1])
         if is_over:
@@ -94,10 +94,10 @@ def interrupt_everywhere(train, called, most, stride):
 
 
 def set_everywhere(train, stride):
-    """Interrupt calls that set values at each place, in turn; return the number of places."""
+    """Interrupt a series of calls that set values, each at a later place; return the number of places."""
     number, is_over = 0, False
     while not is_over:
-        # Both variables get new values that belong together.
+        # Set both variables, to values that occur together after a step.
         before, made = train._group.state(), train.steps
         after = [before[0] + 4, before[1] + 1]
         has_loaded, error = interrupt_at(number, train._group.load, after, made + 1)
@@ -113,7 +113,7 @@ def set_everywhere(train, stride):
 
 
 def failing_once(number, is_chosen):
-    """Return a `LinkedFunction.run` that raises an error at one of the nodes that chosen threads compute."""
+    """Return a `LinkedFunction.run` that raises an error at the node `number` of those that chosen threads compute."""
     left, run = number, LinkedFunction.run
 
     def run_or_fail(linked, index):

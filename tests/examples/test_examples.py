@@ -20,11 +20,11 @@ from optdb.opencl import OpenCLArrayType, contexts
 from tests.processes import python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: It starts processes, and has a separate test.
+#: The example that starts processes; it has a separate test.
 SPAWNING = "several_processes.py"
-#: It is run from a command line, as on the pages.
+#: The example that the pages run from a command line.
 SCRIPT = "train.py"
-#: It needs PyTensor and PyMC: tests/pytensor runs it.
+#: The example that needs PyTensor and PyMC; tests/pytensor runs it.
 SAMPLING = "sample.py"
 PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING, SCRIPT, SAMPLING})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
@@ -97,7 +97,7 @@ def test_check1_uses_the_cpu_unless_told_otherwise():
 def test_checks_use_the_device(name):
     done = python(str(EXAMPLES / name), "2", flags="floatX=float32,optdb.device=opencl")
     assert done.stdout.splitlines()[-1] == "Used the device", done.stderr
-    # The result is fetched only if it is not requested on the device.
+    # Only check1.py copies its result to the host; the other checks request results on the device.
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
 
 
@@ -223,7 +223,7 @@ def test_eye_from_file_takes_its_kernel_along():
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", ["", ",optdb.device=opencl"], ids=["host", "device"])
 def test_a_first_run_prints_what_the_script_prints(tmp_path, flags):
-    """No cache folder exists, and every compiler runs."""
+    """The first run finds no cache folder, so every compiler runs."""
     env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "POCL_CACHE_DIR": str(tmp_path / "pocl")}
     flags = f"floatX=float32,base_compiledir={tmp_path / 'theano'}{flags}"
     done = python("-m", "optdb", "run", str(EXAMPLES / SCRIPT), "--epochs", "1", flags=flags, env=env)

@@ -1,4 +1,4 @@
-"""The values of mutants at their paths; each kind of text and list of members is drawn."""
+"""Mutants of files: they have the drawn values at the drawn paths, and every kind of text and member list is drawn."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.effort import examples
 #: The number of examples of each kind; ``python -m fuzzing`` runs any number.
 EXAMPLES = {"function": 40, "simulator": 25, "pickled simulator": 15, "loop": 20, "file": 12}
 
-#: A function of a vector on the device and of integers on the host, and another function, called alternately.
+#: Two functions, called alternately, of a vector (on the device) and of a shared variable of integers (on the host).
 PROGRAM = Program(
     inputs=(Leaf("float32", (3,)),),
     shared=(Leaf("int64", (3,)),),
@@ -40,11 +40,11 @@ def test_functions_are_what_they_are_without_optimization(way):
     # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.
     only = {"way": [way], "linker": ["py", "vm", "opencl"]}
     count = examples(EXAMPLES[way])
-    # With a compiler, Theano has ops without Python code, such as CorrMM, even for linkers that run Python.
+    # With a compiler, Theano's graphs contain ops without Python code, such as CorrMM, even for Python linkers.
     with theano.configparser.change_flags(cxx=""):
         found = run(Task(0, count, only=only, without=tuple(LOOPS), differences=1))
     assert not found.differences
-    assert found.pairs.examples > count // 4  # the rest is rejected by name, or has calls without elements
+    assert found.pairs.examples > count // 4  # the others raise a named error, or have arrays without elements
 
 
 def test_each_flag_of_optdb_is_a_switch_or_has_a_reason():

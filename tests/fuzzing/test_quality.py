@@ -32,7 +32,7 @@ def test_the_engine_s_graph_is_no_larger(kind, seed):
     found = compare(kind, seed)
     assert not found.is_worse, found
     assert found.stock.nodes > 5
-    # The difference lists the surplus nodes of one graph beside those of the other.
+    # `more` and `fewer` list the nodes that only one of the graphs has.
     more, fewer = (sum(int(op.split()[0]) for op in ops) for ops in (found.more, found.fewer))
     assert found.engine.nodes - found.stock.nodes == more - fewer
 

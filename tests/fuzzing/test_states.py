@@ -26,7 +26,7 @@ STEPS = 30
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Do not compile C: functions are many and small."""
+    """Compile no C code: the tests use many small functions."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
@@ -109,7 +109,7 @@ def test_a_function_with_state_of_its_own_that_is_wrong_is_seen(way):
 
 
 def vectors(length):
-    """Return a machine of vectors of one length, and one that adds its argument to the first."""
+    """Return shared vectors of one length, and a function and a simulator that add their argument to the first one."""
     kind = Kind("float32", 1)
     state = SharedVariables()
     spec = Spec((), ((0, Expression(0, ("with_argument",))),))
@@ -127,7 +127,7 @@ def test_the_lengths_0_and_1_together_have_no_defined_sum(lengths, error):
 
 
 def test_calls_of_which_a_later_one_raises_are_not_made():
-    """The first of two calls would exchange the shapes, so the second one would not fit its argument."""
+    """The first of two calls would exchange the shapes, so the second call's argument would not fit: none is made."""
     state = SharedVariables()
     kind = Kind("float32", 2)
     spec = Spec((), ((2, Expression(0)), (0, Expression(2, ("with_argument",)))), argument=1)
@@ -155,7 +155,7 @@ def test_what_follows_from_a_failed_step_does_not_hide_it(monkeypatch):
     monkeypatch.setattr(state, "_expected", lambda *_: None)
     with pytest.raises(Differs, match="does not raise"):
         state.call(number=1, source="new", seed=0, index=0, longer=0, times=1, error=None)
-    state.teardown()  # the simulator has next values that the model lacks
+    state.teardown()  # the simulator has been updated, and the model has not
     with pytest.raises(Differs, match="s0 of a simulator"):
         state.all_are_as_expected()
 

@@ -1,4 +1,4 @@
-"""A device without hardware: arrays are NumPy's, wrapped so that no host op accepts them by mistake."""
+"""Paper is a device without hardware: it wraps NumPy arrays, so that no host op accepts them by mistake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PaperArray:
 
 
 class PaperType(Type):
-    """Arrays on one sheet of paper, the context."""
+    """The type of arrays on one sheet of paper; a sheet is a context."""
 
     __props__ = ("dtype", "broadcastable", "context_name")
 
@@ -37,7 +37,7 @@ class PaperType(Type):
 
 
 class PaperVariable(Variable):
-    """A variable on paper; host ops find its value on the host."""
+    """A variable on paper; host ops that use it get a copy on the host."""
 
     def _as_TensorVariable(self):  # noqa: N802  Theano's name
         return FromPaper()(self)
@@ -90,7 +90,7 @@ def as_paper(x, context_name):
 
 
 class OnPaper(Op):
-    """Any host op, on paper; `host_inputs` stay where they are."""
+    """Computes any host op on paper; the inputs in `host_inputs` stay on the host."""
 
     __props__ = ("op", "context_name", "host_inputs")
 

@@ -27,7 +27,7 @@ def graph(inputs, outputs):
 
 
 def lifted(inputs, outputs, lift=None):
-    """Lift a copy of a graph; return the graph."""
+    """Lift a copy of a graph to paper; return the copy."""
     inputs, outputs = theano.gof.graph.clone(list(inputs), list(outputs))
     fgraph = graph(inputs, outputs)
     (lift or paper_lifters.query()).optimize(fgraph)

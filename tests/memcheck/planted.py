@@ -25,7 +25,7 @@ KERNEL void {name}(GLOBAL_MEM float *x, ga_size x_off, GLOBAL_MEM float *z, ga_s
 
 
 class _Planted(OpenCLKernelBase):
-    """The common part of this module's ops: a float32 vector in, another one out."""
+    """A base class of this module's ops, which have one input and one output, both float32 vectors."""
 
     __props__ = ()
     kernels = ("planted",)

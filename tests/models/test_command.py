@@ -54,7 +54,7 @@ def test_missing_libraries_are_named_with_the_cure(monkeypatch):
 
 @pytest.fixture
 def answered(monkeypatch):
-    """Make a run find libraries, and take reports from a dictionary instead of processes."""
+    """Make all libraries seem installed; return a dictionary from which runs take reports instead of from processes."""
     answers = {}
     monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(
@@ -81,7 +81,7 @@ def test_a_run_goes_on_where_it_stopped(answered, tmp_path):
     calm.results["simulator"].difference = 0.0
     answered |= {"keras_vae": calm, "keras_gan": report("keras_gan")}
     assert invoke("keras_gan", "keras_vae", "--json", file).exit_code == 1
-    # A report without a fault is not computed again, and earlier reports of other models remain.
+    # --resume keeps reports without faults, and reports of models that are not in this run.
     answered["keras_gan"].results["simulator"].difference = 0.0
     del answered["keras_vae"]
     assert invoke("keras_gan", "keras_vae", "--json", file, "--resume").exit_code == 0

@@ -1,4 +1,4 @@
-"""The table of models of other libraries: names, missing libraries, and what a captured call represents."""
+"""The table of other libraries' models: their names, missing libraries, and what a captured call represents."""
 
 from __future__ import annotations
 

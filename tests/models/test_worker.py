@@ -1,4 +1,4 @@
-"""The ways to run a model, compared in one process, with a model that needs no library."""
+"""Runs a model that needs no library in each way (engine, mode OPENCL, simulator), and compares the ways."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_learning_phase_is_off_in_the_middle():
 
 
 def altered(change):
-    """Return stock's way with other outputs."""
+    """Return the way "stock" under the name "engine", with outputs that `change` alters."""
     stock = ways.WAYS["stock"]
 
     def compile_altered(model, c_code):
@@ -108,7 +108,7 @@ def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
 
 
 def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeypatch):
-    """Keras's metrics need this: they describe earlier calls, so they are not finite in the first call."""
+    """Keras's metrics describe earlier calls, so they are not finite in the first call; later calls are compared."""
     calls = itertools.count()
     monkeypatch.setitem(
         ways.WAYS, "stock", altered(lambda outputs: [outputs[0] if next(calls) else outputs[0] * np.inf, outputs[1]])
@@ -161,7 +161,7 @@ def test_reasons_name_what_takes_the_time():
     first, second = report.reasons("opencl")
     assert first == "2 nodes on the host (Sort 5.0 ms), 3 transfers"
     assert second == "40 launches to enqueue"
-    assert report.reasons("engine") == []  # it failed, or was not requested
+    assert report.reasons("engine") == []  # this way failed, or was not requested
     report.times.seconds["opencl"] = 5e-4
     assert report.reasons("opencl") == []
 

@@ -34,12 +34,12 @@ def two_contexts():
         context.options = replace(context.options, batch_thresholds=SMALLEST_BATCHES)
 
 
-#: Matches failures of rewriters on device variables; some of Theano's own rewriters also fail on the host.
+#: Matches messages about device variables: failures without device variables are Theano's own.
 _OURS = re.compile("OpenCL|optdb/opencl/")
 
 
 class _Failures(logging.Handler):
-    """Stores Theano's log messages about rewriters that fail on device variables."""
+    """Stores the messages that Theano logs when rewriters fail on device variables."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -53,7 +53,7 @@ class _Failures(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def no_rewriter_fails():
-    """Fail a test in which a rewriter fails: Theano only logs that, and continues with the unchanged graph."""
+    """Fail a test if a rewriter fails in it: Theano only logs the failure, and continues with the unchanged graph."""
     failures = _Failures()
     logger = logging.getLogger("theano.gof.opt")
     logger.addHandler(failures)

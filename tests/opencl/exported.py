@@ -14,7 +14,7 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 
 def on_device(inputs, outputs, there=True, **kwargs):
-    """Compile for the device, whether or not that is worth the transfers: a single result stays there."""
+    """Compile for the device; with `there`, a single result stays there, so that lifting is always worthwhile."""
     if there and isinstance(outputs, theano.Variable):
         outputs = as_opencl_variable(outputs, "dev0")
     return theano.function(inputs, outputs, mode=MODE, **kwargs)
@@ -36,7 +36,7 @@ def context_of_kind(device_kind, compute_units=None):
 
 
 def export(path, examples, **functions):
-    """Export functions; `examples` is for all of them, or maps names to examples."""
+    """Export functions; `examples` is a list for all functions, or maps the name of each function to a list."""
     examples = examples if isinstance(examples, dict) else dict.fromkeys(functions, examples)
     return write(functions, path, examples)
 
@@ -49,7 +49,7 @@ def exported(folder, device_kind, examples, **functions):
 
 
 def same(got, want, **tolerance):
-    """Compare results of a file with those of a function."""
+    """Compare the results of an exported function with those of the original."""
     if not isinstance(got, list):
         got, want = [got], [want]
     for one, other in zip(got, want, strict=True):

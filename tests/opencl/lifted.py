@@ -12,9 +12,9 @@ from optdb.opencl import lifters as _lifters  # noqa: F401  fills the database
 
 
 def lifted_function(inputs, outputs, at_home=(), name="dev0"):
-    """Return a function that computes on the device whatever lifters support, without other rewrites.
+    """Return a function that computes on the device everything that lifters support, without other rewrites.
 
-    All inputs but those in `at_home` come from the device, so that lifting never costs more than it gains.
+    Inputs come from the device, except for those in `at_home`, so that lifting is always worthwhile.
     """
     moved = {x: HostFromOpenCL()(OpenCLFromHost(name)(x)) for x in inputs if x not in at_home}
     outputs = [out.transfer(name) for out in theano.clone(outputs, moved)]

@@ -109,7 +109,7 @@ def test_dtypes(x_dtype, y_dtype, setting):
 
 
 def test_what_is_named_again_is_added_in_order_and_set_to_the_last():
-    """The sum of these depends on the order of the additions."""
+    """The first four increments have a sum that depends on the order of the additions."""
     x, y = np.zeros((2, 2), "float32"), np.array([1e8, 3, -1e8, 0.25, 7, 11], "float32")
     index = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 1, 1, 1, 0, 0])
     for setting, want in [(False, [[0, np.float32(1e8) + np.float32(3) - np.float32(1e8) + 0.25], [18, 0]]),

@@ -38,7 +38,7 @@ def of_scalar(name, arrays, out=None, **properties):
 
 
 def block(program, positions, result, width):
-    """Return code that applies a program to arrays at `positions` of one buffer, `width` elements at a time."""
+    """Return code that applies a program to `width` elements at a time; `positions` locate its arrays in one buffer."""
     (out,) = program.out_dtypes
     types = [C_TYPES[d] + ("" if width == 1 else str(width)) for d in (*program.dtypes, out)]
     names = [f"i{i}[n]" for i in range(len(program.dtypes))]
@@ -79,7 +79,7 @@ def device_results(cases, width=1):
 
 
 def with_poles(gamma, x):
-    """Return the gamma function of some numbers, with the values of C99 and SciPy from 1.15 on at its poles."""
+    """Return values of the gamma function with the values at poles that C99 and SciPy (since 1.15) define."""
     at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
     return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
 

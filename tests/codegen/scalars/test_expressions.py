@@ -14,7 +14,7 @@ from tests.codegen.scalars.device_results import device_results, of_scalar, open
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
-STEP = 7  # the values below are paired with each other at this distance
+STEP = 7  # the values of the second operand are rotated by this many positions
 
 
 def gamma(x):

@@ -110,7 +110,7 @@ def test_as_scipy_has_them(dtype):
 
 
 def test_digits_are_kept_where_scipy_loses_them():
-    """The first three values were summed from the series with 40 digits; digamma's zero is known beyond float64."""
+    """The values in `known` were computed with 40 digits; digamma's zero is given with more digits than float64 has."""
     a = np.array([8142807.813692313, 5353602.003547961, 9132415.962878631])
     x = np.array([8128763.598928966, 5342720.747711325, 9115080.674324416])
     zero = np.array([1.4616321449683622, 1.4616321449683625, 1.46])

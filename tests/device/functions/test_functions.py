@@ -64,7 +64,7 @@ def context(request):
 
 
 def computed(context, describe, *args, rtol=0.0):
-    """Return a function's outputs and plan, after checking that replays give the same outputs within a tolerance."""
+    """Return a function's outputs and plan; check that repeated calls give the same outputs within a tolerance."""
     args = [np.asarray(arg) for arg in args]
     function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
     first = function(args)
@@ -139,7 +139,7 @@ def test_rows_are_gathered_and_scattered(context):
     product = x[index].sum(1) * y
     scattered_values = np.zeros((20, 4))
     np.add.at(scattered_values, index, x[index] * product[:, None])
-    # A GPU adds rows with the same index in the order in which its groups arrive.
+    # A GPU adds rows that have the same index in any order.
     rtol = 0.0 if context.profile.device_kind == "cpu" else 1e-12
     compare(computed(context, describe, x, y, rtol=rtol)[0], [product.sum(), scattered_values])
 
@@ -237,7 +237,7 @@ def test_powers_with_constant_exponents(context, exponent):
         return [applied("Pow", F, tx, Constant(np.full(1, exponent)))]
 
     with np.errstate(all="ignore"):
-        # An array, since NumPy computes roots in another way for single numbers.
+        # Pass the exponent as an array, because NumPy computes roots differently if the exponent is a single number.
         expected = np.power(x, np.full_like(x, exponent))
     (result,), _ = computed(context, describe, x)
     np.testing.assert_allclose(result, expected, rtol=1e-13)
@@ -364,7 +364,7 @@ def test_the_host_computes_within_a_function():
 
 
 def in_caller(context):
-    """Let a context of PoCL take its device for one that runs commands in the calling thread."""
+    """If the driver is PoCL, let the context treat its device as one that runs commands in the calling thread."""
     if context.profile.short_name == "pocl":
         context.profile = replace(context.profile, driver=replace(context.profile.driver, device="basic"))
         assert context.profile.runs_in_caller
@@ -407,7 +407,7 @@ def test_random_expressions(data):
         compare(function([a, b]), expected)
 
 
-#: Enough launches for a GPU to merge them, although each of its kernels computes more.
+#: Number of sums; enough for a GPU to merge the launches, although a GPU's kernels compute more than a CPU's.
 CHAINED = 12
 
 
@@ -431,7 +431,7 @@ def chained_by_numpy(x):
 
 @pytest.mark.parametrize("caller", [False, True])
 def test_loops_of_one_item_become_one_kernel(caller):
-    """A function's kernels are one kernel on a CPU if each has one item; results and larger loops are as before."""
+    """On a CPU, kernels of one item each are merged into one kernel; results and larger loops do not change."""
     context = new_context()
     if not context.profile.runs_items_serially:
         pytest.skip("a GPU's kernels have many items")
@@ -511,12 +511,12 @@ def test_a_sequence_with_too_many_arrays_becomes_several_kernels(monkeypatch):
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
-    # A GPU merges launches into persistent launches; unless the option is "always", it does so only after some time.
+    # On a GPU, merged launches are persistent launches. Unless the option is "always", they are merged only later.
     persist = "auto" if context.profile.runs_items_serially else merge
     on_cpu = context.profile.runs_items_serially
 
     def trace(tracer):
-        # On a CPU, only an operation between two loops makes them two launches.
+        # On a CPU, two loops are one launch unless there is an operation between them.
         (x,) = tracer.arguments
         return [*chained(tracer), folded("Add", Scanned("Add", x, 0), [0], F)] if on_cpu else chained(tracer)
 
@@ -607,9 +607,9 @@ def test_a_value_that_differs_makes_another_trace(context):
 
 
 def test_a_persistent_launch_that_failed_is_an_error_of_the_call():
-    """The flag words are written as by a kernel whose groups were not all resident."""
+    """Write the flag words as a kernel does if some of its groups are not resident; the call then raises an error."""
     context = new_context()
-    context.options = replace(context.options, most_work_in_caller=0)  # the calling thread has no such launches
+    context.options = replace(context.options, most_work_in_caller=0)  # in the calling thread, no launch is persistent
     function = TracedFunction(context, lambda tracer: [applied("Exp", F, *tracer.arguments)], [False])
     function([np.zeros(3)])
     words = grid_failures.grid_words(context.cl_context)

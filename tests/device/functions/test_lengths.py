@@ -1,4 +1,4 @@
-"""Kernels take numbers that depend on lengths as arguments, so that calls with other lengths need no other programs."""
+"""Numbers that depend on lengths are kernel arguments, so calls with other lengths use the same programs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.effort import examples
 from tests.opencl_device import new_context
 
 F = "float64"
-#: The shapes of the calls; all lengths are above the largest that kernels contain as constants. In the second list,
-#: rows consist of quads.
+#: The shapes of the calls. All lengths are too large to be constants in kernels. In the second list, rows consist of
+#: quads.
 SHAPES = [(110, 39), (111, 39), (150, 41), (64, 91), (190, 43)]
 SHAPES_OF_QUADS = [(112, 40), (116, 40), (148, 48), (64, 88), (188, 40)]
 
@@ -142,7 +142,7 @@ def compare(function, expected, shape, seed=0):
 
 @ALL
 def test_calls_with_other_lengths_build_nothing(context, describe, expected, monkeypatch):
-    # Short rows that are multiplied by a vector have constant lengths.
+    # The length of short rows that are multiplied by a vector is a constant in the kernel.
     shapes = shapes_for(context)
     if describe is products:
         shapes = [(rows, 40) for rows, _ in shapes]
@@ -207,12 +207,12 @@ def test_numbers_of_lengths_keep_their_values(context, value, dtype):
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64"])
 @pytest.mark.parametrize("n", [17, 18, 34, 36, 64])
 def test_quads_begin_at_any_offsets(context, n, dtype):
-    """The rows of a loop are parts of an array, of which not all begin at an address for quads."""
+    """A loop's rows are parts of one array; some rows begin at addresses that are not aligned for quads."""
     if context.unsupported_reason(dtype):
         pytest.skip("the device has no such numbers")
 
     def describe(x):
-        # Step t writes 2 x[t] + state, and the state is row t of the result.
+        # Step t adds row t of `x` to the state.
         carried = Carried(7, (n,), dtype)
         row, state = StepRow(x), StepRow(carried, 0)
         carried.initial.append((0, strided(x, [Stripe(5, 1, 1), Stripe(0, 1, n)])))

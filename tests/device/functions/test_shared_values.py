@@ -1,4 +1,4 @@
-"""Shared values that device functions update: their location, lookup, and that updates are all or nothing."""
+"""Shared values that device functions update: where they are, how they are read, and that all or none are updated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def new_cell(length=5):
 
 
 def commands_of(function):
-    """Return the commands of a repetition of the last call."""
+    """Return the commands that are enqueued if the last call is repeated."""
     ((_, call),) = function.traced_calls
     return call.machine.repeated_commands()
 
@@ -183,7 +183,7 @@ def test_a_value_that_is_set_takes_the_place_of_the_old_one(context):
         add.run([w, [np.ones(5)]])
         np.testing.assert_array_equal(np.asarray(w[0]), np.full(5, number + 1.0))
     ((_, call),) = add.traced_calls
-    assert len(call.machine.seen()) == 1  # one address, and one plan
+    assert len(call.machine.seen()) == 1  # the value's address is always the same, so there is one plan
 
 
 def test_an_array_that_someone_has_is_left_alone(context):
@@ -284,7 +284,7 @@ def test_a_call_need_not_be_waited_for(context):
 
 
 def test_zeros_are_told_apart_by_their_signs(context):
-    """A value that a buffer already holds is not sent while the device is busy: a zero must then have the same sign."""
+    """A buffer that holds a value is not sent this value again; 0.0 and -0.0 are different values."""
     buffer = PairedBuffer(context, (2,), F)
     for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([-0.0, 1.0])):
         assert not buffer.holds(value)
@@ -294,7 +294,7 @@ def test_zeros_are_told_apart_by_their_signs(context):
 
 @pytest.fixture
 def pinning():
-    """Return a context that pins all host arrays of devices with their own memory, and copies them in threads."""
+    """Return a context of a device with its own memory, which gets arrays of all sizes through pinned memory."""
     context = context_with_memory(shares_hosts=False)
     context.options = replace(context.options, transfer_sizes=TransferSizes(least=1, piece=1 << 12))
     context.kept[pinned_memory.__name__] = PinnedMemory(context.queue, 1 << 12)

@@ -1,4 +1,4 @@
-"""Functions that are traced only for their commands: anything that needs a computed call is rejected."""
+"""Functions whose commands are traced without computing anything: whatever needs a computed value is rejected."""
 
 from __future__ import annotations
 

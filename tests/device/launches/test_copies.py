@@ -39,7 +39,7 @@ def filled_buffers(count):
 
 
 def check(context, values, ranges):
-    """Copy ranges, each given by a target, its offset, a source, its offset and a size, one by one and merged."""
+    """Compare copies one by one with merged copies; a range is (target, its offset, source, its offset, bytes)."""
     expected, results = [value.copy() for value in values], []
     for target, start, source, begin, nbytes in ranges:
         expected[target][start : start + nbytes] = expected[source][begin : begin + nbytes].copy()

@@ -1,4 +1,4 @@
-"""A course continues as its pauses request: after some calls, after other work, or at once if it is watched."""
+"""A course continues when its pause ends, after some calls or after other work; watched pauses need each call."""
 
 from __future__ import annotations
 

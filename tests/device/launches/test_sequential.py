@@ -28,7 +28,7 @@ OUTLINED_KERNEL void places(ga_size n, GLOBAL_MEM long *o, ga_size o_off)
 }
 """
 
-# Its types are macros and structs of its own code, and its names are those of a list's function.
+# A kernel with types that its own code defines, and with names that the function of a list also uses.
 NAMES = """
 #define T int
 typedef struct { float a, b; } pair;
@@ -58,7 +58,7 @@ def kernel_of(context, code, name, params):
 
 
 def in_one_launch(context, launches, commands=()):
-    """Run launches, each a launcher with a number of items and arguments, and other commands, with one kernel."""
+    """Run launches and other commands with one kernel; a launch is (launcher, number of items, arguments)."""
     made = [
         EnqueueKernel(context.queue, launcher._kernel, items, None, tuple(launcher.bind(args)))
         for launcher, items, args in launches

@@ -65,7 +65,7 @@ def test_c_code_and_numpy_find_the_same_bits(count, dtype, kind):
 
 
 class Trouble:
-    """A host node between rounds that acts on demand, in the thread of one device."""
+    """A host node between rounds that fails or waits on demand, in the thread of one device."""
 
     def __init__(self, rank):
         self.how, self._thread = None, f"optdb-worker-{rank}"
@@ -134,7 +134,7 @@ def check(f, train, batches):
 
 
 def native_lists(train):
-    """Return, for each device, the longest list of commands with a round, in the plan of the last step."""
+    """For each device, return the longest command list with a round in the last step's plan."""
     for replica in train._group._replicas:
         plan = replica._gradients._function._executable.run.plans[-1]
         lists = [
@@ -148,7 +148,7 @@ def native_lists(train):
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
-    """After the recorded calls for each batch size, no round is exchanged in Python."""
+    """Only the recorded calls for each batch size exchange a round in Python; later calls do so in C."""
     f = normalized()
     with (
         with_memory_of_their_own(devices) if memory == "own" else nullcontext(),

@@ -17,7 +17,7 @@ from tests.distributed.hosts import check_step, compiled, spread_step
 
 RNG = np.random.RandomState(0)
 ROWS = 7
-#: The minimum that batch normalization accepts.
+#: The smallest epsilon that batch normalization accepts.
 EPSILON = 1e-5
 
 
@@ -34,7 +34,7 @@ pictures = tt.dtensor4("pictures")
 numbers = tt.lvector("numbers")
 CLASSES = RNG.randint(0, 5, ROWS)
 
-#: Name to inputs, values, and an expression.
+#: Maps a name to inputs, their values, and an expression.
 CASES = {
     "rows": ([x], [floats(ROWS, 5)], tt.tanh(x) * 2 + 1),
     "row sums": ([x], [floats(ROWS, 5)], x.sum(axis=1)),
@@ -139,7 +139,7 @@ def test_time_and_batch_in_one_axis():
 def test_rows_of_sequences_that_are_mixed_are_refused_at_the_call():
     sequence = tt.dtensor3("sequence")
     f = compiled([sequence], [sequence.reshape((-1, 2)).max(axis=1).sum()])
-    # Rows of 3 elements do not consist of rows of 2 elements: the reshaped rows mix examples.
+    # Rows of 3 elements are reshaped to rows of 2 elements, some of which contain elements of two examples.
     with pytest.raises(AssertionError, match="mixes rows of different examples"):
         spread_step(f, [floats(2, 4, 3)], 2, axes={"sequence": 1})
 
@@ -231,8 +231,8 @@ def test_independent_normalizations_are_one_round():
     original = original_of(f)
     training = synchronous_training(original, axes_of(original.arguments, None), {}, None, False)
     rounds = [node.op for node in training.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
-    # The forward pass has a round for two layers, and a round for the last layer; the backward pass has a round for the
-    # last layer. The other sums are left to the end.
+    # The forward pass has one round for the first two layers, and one for the last layer. The backward pass has one
+    # round, for the last layer: its other sums are not needed before the end of the step.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
     assert training.rounds == 3
     check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])

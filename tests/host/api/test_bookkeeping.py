@@ -32,7 +32,7 @@ class Log:
 
     def on_import(self, fgraph, node, reason):
         self.events.append(("import", str(node.op), str(reason)))
-        # everything that the node needs is set before it is announced
+        # before this event, the node's inputs are in the graph, and the node is among their clients
         assert all(var in fgraph.variables and (node, i) in var.clients for i, var in enumerate(node.inputs))
 
     def on_prune(self, fgraph, node, reason):
@@ -44,7 +44,7 @@ class Log:
 
 
 def clients_of(fgraph):
-    """Return the users of each variable, in order, by names that do not depend on the run."""
+    """Return the clients of each variable, in order; a node is given by its position in the sorted graph."""
     number = {node: k for k, node in enumerate(fgraph.toposort())}
 
     def index_of(client):
@@ -164,7 +164,7 @@ def test_features_hear_in_the_order_they_came():
 
 
 def test_a_feature_without_a_base_class_takes_part():
-    """Theano looks for attributes, not for a class; a feature without callbacks is skipped."""
+    """A feature needs no base class: Theano looks up callbacks as attributes, and skips a feature that has none."""
 
     class Bare:
         heard = 0
@@ -270,7 +270,7 @@ assert gone() is None
 
 @pytest.mark.slow
 def test_a_graph_is_not_kept_by_what_is_remembered_of_it():
-    # In a separate process: other tests may keep objects alive that the collector would find.
+    # Use a separate process, because other tests may keep objects alive.
     done = run_code(KEPT)
     assert done.returncode == 0, done.stderr
 
@@ -295,7 +295,7 @@ def chain(length=4):
 
 
 def test_a_kept_order_is_taken_for_the_sorted_one():
-    """The kept order is used while it is known; once it is not known, the graph is sorted, now and in later queries."""
+    """The kept order is used while it is known; from the first query at which it is unknown, the graph is sorted."""
     fgraph = chain()
     in_order = fgraph.toposort()
     answers = [None]
@@ -314,7 +314,7 @@ def test_a_kept_order_is_taken_for_the_sorted_one():
 
 def test_a_kept_order_knows_nothing_of_a_feature_s_orderings():
     class Backwards:
-        """The first of two nodes, which data flow does not order, waits for the second."""
+        """Makes `first` wait for `second`; data flow does not order these nodes."""
 
         def orderings(self, fgraph):
             return OrderedDict([(first, [second])])
@@ -338,7 +338,7 @@ def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
 
 
 def test_what_is_remembered_is_that_of_the_graph_as_it_is():
-    """Check after imports, exchanges and removals, after a reverted replacement, and under a profile."""
+    """The cached order is right after imports, exchanges, removals and a reverted replacement, and with a profile."""
     fgraph = chain()
     fgraph.attach_feature(ReplaceValidate())
 

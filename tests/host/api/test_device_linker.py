@@ -19,7 +19,7 @@ def test_a_backend_links_what_the_linker_is_given(no_backend):
 
     def link(linker, input_storage, output_storage):
         linked.append(linker)
-        # The host computes a function within one that is being linked.
+        # A function that is linked while another one is being linked is computed by the host.
         return linker.make_thunk(input_storage, output_storage)
 
     device_linker.register_backend(link)

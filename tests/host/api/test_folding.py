@@ -26,7 +26,7 @@ def folded(variable):
 
 
 class CountedOp(Op):
-    """x + 1, with all settings of folding."""
+    """x + 1; counts its calls, and `foldable` decides whether Theano folds it."""
 
     __props__ = ("foldable",)
 
@@ -97,7 +97,7 @@ def test_the_op_decides():
 
 
 def test_an_alloc_is_kept_for_who_fills_it():
-    """Theano does not fold it if a user overwrites or decomposes it."""
+    """Theano does not fold an alloc if one of its clients overwrites or decomposes it."""
     x = tt.dvector("x")
     into = tt.inc_subtensor(tt.alloc(const(0.0), const(3, "int64"))[:2], x)
     fgraph = FunctionGraph([x], [into], clone=True)
@@ -133,7 +133,7 @@ def test_a_constant_that_is_overwritten_keeps_its_value():
 
 @pytest.mark.parametrize("count", [31, 32, 40])
 def test_many_inputs(count):
-    """NumPy takes at most 31 inputs; with more, Theano only has C code, which is fine if there is a compiler."""
+    """NumPy takes at most 31 inputs; for more inputs, Theano only has C code, which needs a compiler."""
     added = tt.add(*[const([float(i)]) for i in range(count)])
     if count > 31 and not theano.config.cxx:
         with pytest.raises(Exception):  # noqa: B017 (which one is Theano's affair)
@@ -151,7 +151,7 @@ def test_many_inputs_do_not_end_an_optimization():
 
 
 def test_an_op_without_perform_is_compiled():
-    """Only compilation remains; an op that supports neither raises an error."""
+    """An op without `perform` is compiled; an op that also has no C code raises an error."""
 
     class Neither(Op):
         __props__ = ()
@@ -257,7 +257,7 @@ def test_equal_nodes_are_computed_once_in_a_session(fgraph):
 
 
 def test_what_cannot_be_computed_stays(fgraph):
-    """Its user also stays; everything else is folded."""
+    """A node that cannot be computed stays, and so does its client; everything else is folded."""
 
     class Fails(Op):
         __props__ = ()

@@ -30,7 +30,7 @@ def graph_of(program):
 @given(steps, st.integers(0, 20), st.integers(1, 4))
 def test_the_order_is_theanos(program, first_input, outputs):
     pool = graph_of(program)
-    boundary = pool[first_input % len(pool)]  # the search stops at an input
+    boundary = pool[first_input % len(pool)]  # an inner variable as an input, at which the search stops
     if boundary.owner is not None and len(boundary.owner.outputs) > 1:
         boundary = pool[0]  # Theano's search never ends if only some outputs of a node are computed
     inputs = [*pool[:2], boundary]

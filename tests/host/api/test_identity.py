@@ -34,7 +34,7 @@ class InheritsProps(WithProps):
 
 
 class Loose(WithProps):
-    """Has the hash that Theano generated for its parent, and another equality."""
+    """Takes the hash that Theano generated for its parent, but defines another equality."""
 
     __hash__ = WithProps.__hash__
 
@@ -63,7 +63,7 @@ class Counting(Op):
 
 
 class Child(Counting):
-    """Asks its parent, and then compares more."""
+    """Extends the comparison and the hash of its parent by another attribute."""
 
     def __init__(self, value, more):
         super().__init__(value)
@@ -81,7 +81,7 @@ class SameClassOnly(Counting):
 
 
 class Colliding(Counting):
-    """Many ops with one hash."""
+    """All ops of this class have the same hash."""
 
     def __eq__(self, other):
         return type(self) is type(other) and self.value == other.value
@@ -186,7 +186,7 @@ def test_the_question_is_asked_once():
 
 
 def test_an_op_that_changed_is_asked_again_next_time():
-    """Numbers are dropped after each optimization."""
+    """The numbers of ops, by which ops are compared, are dropped after each optimization."""
     one, other = Counting(1), Counting(2)
     with optimizing():
         assert one != other
@@ -219,7 +219,7 @@ def test_unhashable_ops_stay_unhashable():
 
 
 def test_ops_with_unhashable_props():
-    """Their generated hash raises an error; comparing them works."""
+    """The generated hash of such ops raises an error, but they can be compared."""
     one, other = WithProps([1]), WithProps([1])
     with optimizing():
         assert one == other

@@ -42,14 +42,14 @@ def test_a_plain_function_becomes_a_rewriter(fgraph, node):
 
 
 def test_theano_can_run_it(fgraph):
-    """Theano's own navigators and groups can run it."""
+    """Theano's own navigators can run a `FunctionNodeRewriter`."""
     rewriter = FunctionNodeRewriter(exp_to_log, [tt.exp])
     theano.gof.opt.in2out(rewriter).optimize(fgraph)
     assert [node.op for node in fgraph.toposort()] == [tt.log, tt.sin]
 
 
 def test_theano_asks_for_every_node_and_is_told_no(fgraph):
-    """Its one-pass optimizers do not use tracks, so the rewriter itself checks the op."""
+    """Theano's one-pass optimizers do not use tracks, so the rewriter itself checks the op."""
     rewriter = FunctionNodeRewriter(exp_to_log, [tt.exp])
     assert rewriter.transform(fgraph.outputs[0].owner) is False
     by_class = FunctionNodeRewriter(exp_to_log, [Elemwise])
@@ -100,7 +100,7 @@ def test_tracks_must_be_ops(tracks):
     ids=["op", "class", "base"],
 )
 def test_scalar_ops_are_refused(track, shown, cure):
-    """They are inside Elemwise ops, so the rewriter would never be called."""
+    """Scalar ops are only used inside Elemwise ops, so a rewriter that tracks one would never be called."""
     with pytest.raises(ValueError, match=f"(?s)'exp_to_log' tracks the scalar op {shown}, .*The cure: write {cure}$"):
         FunctionNodeRewriter(exp_to_log, [tt.exp, track])
 
@@ -112,7 +112,7 @@ def test_a_scalar_op_without_a_name_is_refused():
 
 
 def test_empty_tracks_are_refused():
-    """Such a rewriter would never be called, which cannot be intended."""
+    """A rewriter that tracks no op would never be called, which cannot be intended."""
     with pytest.raises(ValueError, match="tracks no op"):
         FunctionNodeRewriter(exp_to_log, [])
 
@@ -195,7 +195,7 @@ def test_replacements_are_variables(fgraph, node, answer):
 
 
 def test_both_builtin_kinds_of_error_are_meant():
-    """Theano raises ValueError for one and TypeError for the other: the error is both."""
+    """Theano raises ValueError for some bad replacements and TypeError for others, so `BadReplacement` is both."""
     assert issubclass(BadReplacement, ValueError)
     assert issubclass(BadReplacement, TypeError)
 

@@ -37,7 +37,7 @@ def same_afterwards():
 
 @pytest.fixture(params=[True, False], ids=["gc on", "gc off"])
 def collector(request):
-    """The collector with the user's settings."""
+    """Run the test with the collector enabled and with the collector disabled, as users may have it."""
     was_enabled = gc.isenabled()
     (gc.enable if request.param else gc.disable)()
     yield request.param

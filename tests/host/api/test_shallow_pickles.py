@@ -16,13 +16,13 @@ from optdb.host.api.shallow_pickles import pickle_in_order
 from optdb.host.theano.functions.optimized import replace_in_linked
 from optdb.host.theano.speedups.shapes import LazyShapeFeature
 
-#: A third of this is too deep for Python with Theano's own pickles.
+#: Length of a graph. With Theano's own pickles, a third of it already exceeds Python's recursion limit.
 LONG = 600
 TRAVELS = {"pickle": lambda graph: pickle.loads(pickle.dumps(graph, -1)), "deepcopy": copy.deepcopy}
 
 
 def long_graph(length=LONG, *unused):
-    """Return a graph of a chain, each value of which has two users and a constant, and of inputs without users."""
+    """Return a graph of a chain of sums: each value has two clients, and each sum adds a constant."""
     x, one = tt.fvector("x"), tt.TensorConstant(tt.fvector, np.ones(1, "float32"))
     values = [x, tt.exp(x)]
     for _ in range(length):
@@ -50,7 +50,7 @@ def test_a_long_graph_travels(travel):
 
 @pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
 def test_a_function_of_a_long_graph_travels(travel):
-    """Its maker also has the outputs and updates from before the optimization."""
+    """The function's maker also holds the outputs and updates from before the optimization."""
     x, s = tt.fscalar("x"), theano.shared(np.float32(1), "s")
     out, update = x, s
     for _ in range(LONG // 2):
@@ -80,7 +80,7 @@ def test_lengths_of_a_long_graph_are_inferred_again(travel):
 
 
 def test_without_it_a_long_graph_does_not():
-    # Other tests may have raised it.
+    # Other tests may have raised the recursion limit.
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
     try:

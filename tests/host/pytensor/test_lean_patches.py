@@ -56,7 +56,7 @@ def test_virtual_subclasses_are_instances():
 
     Declared.register(int)
     assert isinstance(3, Declared)
-    with optdb.pytensor.enable():  # the test stays PyTensor's own as long as there are virtual subclasses
+    with optdb.pytensor.enable():  # as long as there are virtual subclasses, PyTensor's own `isinstance` is used
         assert isinstance(3, Declared)
     optdb.pytensor.disable()
     optdb.pytensor.enable()
@@ -145,7 +145,7 @@ def _truth(value):
 
 
 def candidates():
-    """Return expressions, some of which guarded rewriters change."""
+    """Return expressions; guarded rewriters change some of them."""
     x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
     one, zero, minus, two = (pt.constant(np.asarray([number])) for number in (1.0, 0.0, -1.0, 2.0))
     flag = pt.vector("flag", dtype="bool")

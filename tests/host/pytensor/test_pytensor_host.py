@@ -166,7 +166,7 @@ def test_the_guard_refuses_only_what_pytensor_refuses(number):
 
 
 def products():
-    """Return products whose factors are sums, some of which PyTensor distributes."""
+    """Return products and quotients with sums as factors; PyTensor distributes some of them."""
     x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
     c = pt.constant(np.asarray([2.0]))
     sums = [x / y + z, x * y + z / y, x / 2 + y / 2, x + y, x / pt.abs(x) + y, -x / y - z / y, x * 0 + y]

@@ -30,7 +30,7 @@ DEVICE_KINDS = pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 
 
 def network(inputs=12, hidden=16, classes=5):
-    """Return functions that train a small network and predict with it, and its shared variables."""
+    """Return two functions, which train a small network and predict with it, and the network's shared variables."""
     x, y, rate = tt.fmatrix("x"), tt.ivector("y"), tt.fscalar("rate")
     shapes = {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, classes), "b2": (classes,)}
     params = [shared(floats(*shape, seed=i) / 4, name) for i, (name, shape) in enumerate(shapes.items())]
@@ -80,10 +80,10 @@ def test_the_functions_own_values_are_not_touched(tmp_path):
 def test_more_than_one_example(tmp_path):
     _, predict, _ = network()
     path = tmp_path / "f.optdb"
-    # Blocks of a product have 6 or 8 rows, depending on the processor: 96 and 120 rows are whole blocks of both.
+    # Blocks of a product have 6 or 8 rows, depending on the processor; 96 and 120 are multiples of both.
     reports = export(path, [[floats(n, 12)] for n in (96, 1, 120, 20)], predict=predict)
     assert [report.covered for report in reports if report.device_kind == "cpu"] == [False, False, True, False]
-    for report in reports:  # weights fix one axis, and only an example of length 1 fixes the other
+    for report in reports:  # the weights pin axis 1; axis 0 is only pinned by the example with length 1
         assert any(pinned.endswith(".shape[1] == 12") for pinned in report.pinned)
         assert any(pinned.endswith(".shape[0] == 1") for pinned in report.pinned) == (report.shapes == ((1, 12),))
     there = load(path)
@@ -96,7 +96,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
     results = [as_opencl_variable(tt.exp(x), "dev0"), x.shape[0], x.shape, tt.cast(x.shape[0], "float32") / 3]
     function = on_device([x], results)
     reports = export(tmp_path / "f.optdb", [[floats(n, 3)] for n in (5, 9, 3)], f=function)
-    # A processor may have a different kernel for 9 rows; the one for 3 rows is among the others.
+    # The trace for 3 rows is covered by another trace; the trace for 9 rows may not be, depending on the processor.
     assert all(report.covered for report in reports if report.shapes == ((3, 3),))
     there = load(tmp_path / "f.optdb")
     for n in (3, 4, 9):
@@ -108,7 +108,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])
 def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
-    """Only plain numbers, not symbolic numbers, select the kernels for multiples of four and for few elements."""
+    """Kernels for multiples of four, or for few elements, are only selected by plain numbers, not by symbolic ones."""
     context = get_context(default)
     monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
     inputs, outputs, values = formulas()[name]
@@ -124,7 +124,7 @@ def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, nam
 
 
 def formulas():
-    """Return functions of matrices, by the feature that they test."""
+    """Return inputs, outputs and a function that makes arguments, by the feature that they test."""
     x, y = tt.fmatrix("x"), tt.fmatrix("y")
     v = tt.fvector("v")
     return {
@@ -195,7 +195,7 @@ def test_shapes_that_were_not_exported(name, device_kind):
         there = exported(Path(folder), device_kind, [values(6, 5, 4), values(40, 30, 20)], f=function)
 
         def holds(sizes):
-            """Tell whether the file supports arguments of some sizes; if so, check that its results are right."""
+            """Return whether the file supports arguments of the given sizes; check the results if it does."""
             try:
                 want = function(*values(*sizes))
             except (ValueError, IndexError):
@@ -274,7 +274,7 @@ def test_rows_by_number(tmp_path, device_kind):
 @pytest.mark.parametrize("change", [tt.set_subtensor, tt.inc_subtensor])
 @pytest.mark.parametrize("is_given", [True, False])
 def test_rows_of_an_array_that_has_none(tmp_path, change, is_given):
-    """No kernel would read the indexes, so no call would check them."""
+    """Indexes of an empty array are rejected at export: no kernel would read them, so no call would check them."""
     x, rows = tt.fmatrix("x"), tt.lvector("rows")
     named = rows if is_given else np.array([0, 0])
     f = on_device([x, rows], change(x[named], np.float32(1)), on_unused_input="ignore")
@@ -340,7 +340,7 @@ def test_kernels_that_take_numbers_as_arguments(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
-    """A value that is read back later is the value at the time of its copy to the host."""
+    """If a variable is overwritten after its value was copied to the host, later computations use the copied value."""
     old, new = theano.shared(np.int64(1), "old"), theano.shared(np.int64(-3), "new")
     x = tt.fvector("x")
     updates = [(old, new), (new, -new)]
@@ -444,7 +444,7 @@ def test_a_number_that_kernels_are_given(tmp_path, device_kind):
         same(there(*given), step(*given))
         same(there.get("w"), w.get_value())
         nbytes = nbytes or there.nbytes["f"]
-    assert there.nbytes["f"] == nbytes  # the same memory for all rates
+    assert there.nbytes["f"] == nbytes  # each rate needs the same amount of memory
     try:
         got = there(*given[:2], np.float32(0))
     except ShapeError as error:
@@ -480,7 +480,7 @@ def test_indices_that_the_call_computes_are_refused(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
-    """A gradient of ones is a constant; an argument determines which part of it is returned."""
+    """The gradient, an array of ones, is a constant, of which the argument selects the part that is returned."""
     s, i = shared(np.ones((3, 4, 1)), "s"), tt.iscalar("i")
     gradient = theano.grad(s.flatten().sum(), s)
     outputs = [gradient[-3:i], gradient[0, i], s.flatten()]
@@ -493,7 +493,7 @@ def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_examples_that_differ_by_a_number(tmp_path, device_kind):
-    """A trace for one number of the call is compared with the trace for another number."""
+    """Examples that differ only in the number `i` have traces that depend on it; each call uses the right one."""
     x, i = tt.fmatrix("x"), tt.iscalar("i")
     function = on_device([x, i], [as_opencl_variable(out, "dev0") for out in (x[:i] * 2, x[i] + 1)])
     there = exported(tmp_path, device_kind, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
@@ -502,7 +502,7 @@ def test_examples_that_differ_by_a_number(tmp_path, device_kind):
 
 
 def test_functions_and_calls_by_name(tmp_path):
-    """One function keeps its name, several get the names of a mapping; without examples, the latest calls are used."""
+    """A single function keeps its name; functions in a mapping get its keys. Default examples are the last calls."""
     x = tt.fmatrix("x")
     double, half = (on_device([x], as_opencl_variable(x * factor, "dev0"), name="net") for factor in (2, 0.5))
     double(floats(2, 3))

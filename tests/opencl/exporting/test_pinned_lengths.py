@@ -1,4 +1,4 @@
-"""When ops are exported, they pin exactly the lengths that are listed in these tables, with the reasons.
+"""Exported ops pin exactly the lengths that the tables below list; the tables also give the reasons.
 
 Each op with kernels is exported with a case from memcheck's table, which has a case for each of these ops.
 """
@@ -86,13 +86,13 @@ def may_pin(case: Case) -> dict[int, set[int]]:
     """Return the axes of inputs that a case's op may pin."""
     if op_name(case) not in _POOLING:
         return PINNED.get(op_name(case), ({}, ""))[0]
-    # Images of one size again; the leading axes do not matter.
+    # Pooling pins the sizes of images, and not the lengths of leading axes.
     shapes = [x.shape for x in case.arrays]
     return {place: set(range(len(shape) - case.op.ndim, len(shape))) for place, shape in enumerate(shapes)}
 
 
 def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
-    """Return a function of x0, x1, ... that computes a case's op without rewriting it, and its arguments."""
+    """Return a function that computes a case's op, which is not rewritten, and the arguments of the function."""
     dtype = next((x.dtype(0) for x in case.arrays), "float32")
     inputs, arguments, given = [], [], []
     for x in case.inputs:
@@ -111,7 +111,7 @@ def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
     return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
 
 
-#: Every second case is thorough on a processor, and the remaining cases are thorough on a GPU.
+#: Each case is thorough for one kind of device; for processors and for GPUs alternately.
 CASES_BY_KIND = [
     pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.thorough] * ((number + place) % 2))
     for number, case in enumerate(CASES)
@@ -123,7 +123,7 @@ CASES_BY_KIND = [
 def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
     function, arguments = function_of(case)
     if getattr(function.maker.fgraph.outputs[0].owner.op, "destroy_map", None):
-        # Like a user's in-place op, it writes into the caller's array.
+        # The op writes into the caller's array, like an in-place op of a user.
         with pytest.raises(Untraceable, match="overwrites the caller's argument"):
             export(function, tmp_path / "f.optdb", [arguments], [device_kind])
         return

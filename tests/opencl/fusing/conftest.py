@@ -8,6 +8,6 @@ import theano
 
 @pytest.fixture(autouse=True)
 def on_device(default):
-    """Lift to the default context, and hide no failure."""
+    """Lift to the default context, and raise the errors of failing rewriters."""
     with theano.change_flags(on_opt_error="raise"):
         yield

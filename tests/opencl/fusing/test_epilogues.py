@@ -47,7 +47,7 @@ def computed(outputs, want, epilogues=1, elemwise=0, rtol=1e-5):
 
 
 def program(dtypes, *steps):
-    """Return a program that applies ops in turn, each to the previous results."""
+    """Return a program that applies ops one after the other; each step is an op and the slots of its operands."""
     builder = ProgramBuilder(dtypes)
     made = list(enumerate(dtypes))
     for op, slots in steps:

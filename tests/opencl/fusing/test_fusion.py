@@ -37,7 +37,7 @@ def nodes_of(function, kind=OpenCLElemwise):
 
 
 def there(*arrays):
-    """Return device variables for values, so that lifting never costs more than it gains."""
+    """Return variables on the device, so that lifting needs no transfers and is always worthwhile."""
     return [theano.shared(np.asarray(a), target="dev0") for a in arrays]
 
 
@@ -112,7 +112,7 @@ def test_what_is_seen_in_two_ways_is_not_overwritten():
 def test_no_group_waits_for_itself():
     x, y = there(A, B)
     e = tt.exp(x)
-    got = tt.dot(e, y.T).sum() + e  # what follows the product uses e, too
+    got = tt.dot(e, y.T).sum() + e  # e is an operand of the product and also of the sum that follows it
     kernels([got], [(np.exp(A) @ B.T).sum() + np.exp(A)], 2, rtol=1e-5)
     p, q = tt.exp(x), tt.exp(y)
     cross = [p + tt.dot(q, q.T).sum(), q + tt.dot(p, p.T).sum()]
@@ -128,7 +128,7 @@ def test_dimshuffles_are_seen_through(each_device_kind):
         [(y * np.float32(3)).T + x * (c + np.float32(1)).dimshuffle(0, "x")], [3 * B + A * (COLUMN + 1)[:, None]], 1
     )
     assert all(isinstance(x.owner.op, OpenCLDimShuffle) for x in node.inputs if x.owner is not None)
-    symmetric = tt.exp(x[:3, :3]) + tt.exp(x[:3, :3]).T  # used in both orientations: computed once
+    symmetric = tt.exp(x[:3, :3]) + tt.exp(x[:3, :3]).T  # exp is computed once, for both operands
     square = np.exp(A[:3, :3])
     kernels([symmetric], [square + square.T], 2)
 
@@ -205,7 +205,7 @@ def test_programs_compare_to_the_last_bit():
 
 
 def test_ranges_with_open_and_with_closed_ends_have_kernels_of_their_own():
-    """Theano treats their ops as equal."""
+    """Ranges with open and with closed ends need different kernels, although Theano treats their ops as equal."""
     (x,) = there(np.float32([0, 0.5, 1]))
     for opened, want in ((True, [0, 1, 0]), (False, [1, 1, 1])):
         in_range = tt.Elemwise(theano.scalar.InRange(opened, opened))(x, np.float32(0), np.float32(1))
@@ -288,7 +288,7 @@ def test_transfers_are_left_alone():
 
 
 def reductions(outputs, want, count=1, rtol=1e-5):
-    """Check values, and that reductions compute everything that they fold; return the reductions."""
+    """Check values, and that reductions compute what they add up, without separate kernels; return the reductions."""
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())
     for got, value in zip(f(), want, strict=True):
         assert got.dtype == out_dtype(value)
@@ -375,7 +375,7 @@ def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(coun
     want = sum(np.tanh(A * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
     np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
     assert len(nodes_of(f)) <= -(-3 * count // 50)
-    # One program for the first part, one for all parts that continue a sum, and one for the last part.
+    # The sum is computed in parts. The first part, the last part, and all parts in between have a program each.
     assert len(programs_of(f)) <= 3
 
 

@@ -31,7 +31,7 @@ def test_a_variance_is_one_pass_over_its_array():
     x = there(X)
     mean = x.mean((0, 2, 3), keepdims=True)
     squares = (x - mean) ** 2
-    # The number of elements is that of the squares, as in an expanded batch normalization.
+    # The count is computed from the shape of `squares` instead of `x`, as in an expanded batch normalization.
     count = tt.prod([Shape()(squares)[axis] for axis in (0, 2, 3)]).astype("float32")
     f = lifted(squares.sum((0, 2, 3)) / count, Shape_i(1)(squares))
     variance, channels = f()

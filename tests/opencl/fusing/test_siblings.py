@@ -1,4 +1,4 @@
-"""On a GPU, reductions of the same arrays become one; kernels recompute values that would otherwise be stored."""
+"""On a GPU, reductions of the same arrays are joined; kernels recompute values that would otherwise be stored."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_depends_on_a_sum_is_no_sibling(gpu):
 
 
 def test_no_family_waits_for_itself(gpu):
-    """Each sum has a sibling that depends on a sibling of the other sum: only one pair can be joined."""
+    """Each sum could be joined with a sum that depends on the other one; joining both pairs would make a cycle."""
     x, y = there(A, B)
     first, second = x.sum(axis=0), y.sum(axis=0)
     outputs = [first, second, (x * second).sum(axis=0), (y * first).sum(axis=0)]
@@ -112,7 +112,7 @@ def test_siblings_of_nothing(gpu, shape):
 
 
 def test_the_gradient_of_a_batch_normalization_stores_no_array_but_its_result(gpu):
-    """All sums of the gradient read its input and the gradient of its result; so does the kernel of the gradient."""
+    """The gradient's sums and last kernel only read the input and the result's gradient; they recompute the rest."""
     x, t, scale = there(A, B, C)
     wide = scale.dimshuffle("x", 0, "x")
     mean, variance = x.mean(axis=(0, 2), keepdims=True), x.var(axis=(0, 2), keepdims=True)

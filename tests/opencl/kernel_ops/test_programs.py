@@ -1,4 +1,4 @@
-"""Programs of a whole function: how many are built, when, and the errors if one does not build."""
+"""The programs of a function's kernels: how many are built, when, and the errors if a program does not build."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.processes import run_code
 
 @pytest.fixture
 def built(monkeypatch):
-    """List the sources that are built."""
+    """Return a list to which the source of each built program is added."""
     sources = []
 
     def listing(context, source, *args, **kwargs):
@@ -193,7 +193,7 @@ assert len(built) == 1, len(built)
 
 @pytest.mark.slow
 def test_a_loop_belongs_to_the_function_around_it():
-    # In a separate process, where no function has had such kernels before.
+    # Use a separate process, in which no other function has had such kernels.
     done = run_code(LOOP)
     assert done.returncode == 0, done.stderr
 
@@ -422,7 +422,7 @@ def test_a_context_takes_its_programs_along():
 
 
 def nodes_of(run):
-    """Yield the nodes with kernels of one of memcheck's cases."""
+    """Yield the nodes of a run of memcheck that have kernels."""
     variables, arrays = [], []
     for given in run.case.inputs:
         if isinstance(given, Given):
@@ -445,7 +445,7 @@ def nodes_of(run):
 def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, device_kind):
     context = get_context(default)
     profile = context.profile.as_kind(device_kind)
-    # A driver that compiles several programs concurrently would get several programs.
+    # If a driver can compile several programs concurrently, the kernels would be divided into several programs.
     profile = replace(profile, quirks=replace(profile.quirks, builds_side_by_side=False))
     monkeypatch.setattr(context, "profile", profile)
     monkeypatch.setattr(context, "kept", {})
@@ -459,12 +459,12 @@ def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, def
     units = context.kept[programs.__name__]
     assert len(units) > 100
     assert [unit.title for unit in units.values() if not unit.built] == []
-    if device_kind == "cpu":  # where no kernel has items that synchronize
+    if device_kind == "cpu":  # on a processor, no kernel has items that synchronize
         assert [title for unit in units.values() for title in left_together(unit)] == []
 
 
 def left_together(unit):
-    """Yield the chunk kernels of a unit whose bodies are not moved out of them."""
+    """Yield the chunk kernels of a unit whose bodies stay in the kernels, instead of in functions."""
     _, names = outlined(unit.code)
     for name in re.findall(r"OUTLINED_KERNEL void (\w+)", unit.code):
         if name not in names:

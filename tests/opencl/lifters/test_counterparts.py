@@ -1,4 +1,4 @@
-"""Each counterpart declares, in one place, which of its inputs are host numbers."""
+"""The device ops themselves declare which of their inputs are host numbers."""
 
 from __future__ import annotations
 

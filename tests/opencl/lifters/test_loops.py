@@ -29,7 +29,7 @@ def both(inputs, outputs, *arguments):
     """Compute on the host and on the device; return the lifted graph's ops."""
     expected = theano.function(inputs, outputs, mode=HOST, on_unused_input="ignore")(*arguments)
     f = theano.function(inputs, outputs, mode=LIFTED, on_unused_input="ignore")
-    for _ in range(2):  # again, with the storage that the first call left
+    for _ in range(2):  # the second call uses the storage that the first call left
         for one, other in zip(f(*arguments), expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     return list(f.maker.fgraph.toposort())
@@ -60,7 +60,7 @@ def test_its_gradient():
 @pytest.mark.slow
 def test_elementwise_work_in_a_loop_is_fused():
     h, _ = theano.scan(lambda h: tt.tanh(h * 2 + 1) * tt.nnet.sigmoid(h), outputs_info=x, n_steps=3)
-    # The loop has Theano's own mode, whatever the function's mode.
+    # The loop's inner function is compiled in Theano's own mode, whatever the mode of the function.
     (scan,) = [node for node in both([x], [h], floats(4, 3)) if isinstance(node.op, Scan)]
     inner = [node for node in scan.op.fn.maker.fgraph.toposort() if isinstance(node.op, OpenCLElemwise)]
     assert len(inner) == 1
@@ -69,7 +69,8 @@ def test_elementwise_work_in_a_loop_is_fused():
 @pytest.mark.slow
 def test_products_of_matrices_in_a_loop_are_left_to_the_device():
     h, _ = theano.scan(lambda h, w: tt.tanh(tt.dot(h, w)), outputs_info=x, non_sequences=w, n_steps=3)
-    # Rewriters of host products fail on device products, which Theano usually logs and ignores.
+    # If a rewriter for host products were applied to a device product, it would fail. Theano usually only logs such
+    # failures, so let them raise.
     with theano.change_flags(on_opt_error="raise"):
         assert on_device(both([x, w], [h, tt.grad(h.sum(), w)], floats(4, 3), floats(3, 3)))
 

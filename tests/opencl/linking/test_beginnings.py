@@ -79,7 +79,7 @@ def test_a_call_sees_what_comes_before_its_first_commands(graph, way, device):
                 return True
 
             given = rng.standard_normal(ROWS), np.array(number % 3 + 1)
-            # The caller's changes on the host are visible if the call waits for it.
+            # If the caller's commands change a value on the host, the call sees the change only if it waits for them.
             on_host = sim._state.find(w).array_type is None
             (found,) = method(*given, before=before, at_once=on_host)
             sim.get(v)

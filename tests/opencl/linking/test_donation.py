@@ -1,4 +1,4 @@
-"""A next value is computed in place of the current value if no node reads that later; failed calls change nothing."""
+"""A next value is computed in place of the current value if no later node reads the latter; errors change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(seed, *shape):
 
 
 class Case:
-    """A device function and the same function on the host; `make` takes states, data and a host number."""
+    """A function on the device and on the host; `make` returns updates and outputs from states, data and a number."""
 
     def __init__(self, make, count=2, transposed=False):
         values = [numbers(k, ROWS, COLUMNS) for k in range(count)]
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def copies(self):
-        """The bytes that the plan copies for next values at the end of a call."""
+        """Return how many bytes of next values the plan copies at the end of a call."""
         entry = list(self.f.fn._cache.values())[-1]
         return sum(command.nbytes for command in entry.plan.commit._commands)
 
@@ -83,7 +83,7 @@ COPIED = {
     "a result": lambda a, b, x, y, i: ([(a, tt.exp(x) * y)], [tt.exp(x) * y]),
     "a part of another value": lambda a, b, x, y, i: ([(a, tt.exp(tt.concatenate([x, y]))[1 : 1 + ROWS])], []),
 }
-#: Cases whose outcome depends on the order of the nodes.
+#: Cases in which a next value is or is not computed in place, depending on the order of the nodes.
 EITHER = {
     "one from the other": lambda a, b, x, y, i: ([(a, tt.exp(x) - y), (b, (a[::-1] + x) / 2)], []),
     "a loop": lambda a, b, x, y, i: (
@@ -125,7 +125,7 @@ def test_the_present_value_of_one_is_the_next_of_another():
 
 
 def test_what_lies_in_the_same_buffer_is_read_as_it_was():
-    """The user's arrays may be in parts of a buffer, which have their own handles."""
+    """A user's array may be a part of a buffer with its own handle, so that comparing handles does not show aliases."""
     n = 1024
     whole = arrays.from_host(get_context("dev0"), np.ones(4 * n, "float32"))
     part = cl_array.Array(whole.queue, (n,), "float32", data=whole.base_data.get_sub_region(4 * n, 4 * n))
@@ -156,7 +156,7 @@ def test_a_new_value_between_calls():
 
 @pytest.mark.parametrize("where", ["early", "late"])
 def test_a_call_that_raises_changes_nothing(where):
-    """The host's op waits for a device value, before or after the next value is computed."""
+    """A host op raises, before or after the next value is computed; it waits for a value from the device."""
 
     def make(a, b, x, y, i):
         total = (x.sum() if where == "early" else (tt.exp(x) * y).sum()) * i
@@ -189,7 +189,7 @@ def test_branches_that_start_anew_find_the_present_values():
 
 
 def test_launches_stay_merged():
-    """One segment of commands stays one segment: the final part begins at its boundary."""
+    """The commands of a call are not split: the part of the call that commits begins where the only segment begins."""
     case = Case(lambda a, b, x, y, i: ([(a, tt.exp(x)), (b, tt.dot(b, tt.dot(x.T, y)) / 9)], []))
     case.check()
     assert [len(half) for half in case.plan._halves] == [0, 1]

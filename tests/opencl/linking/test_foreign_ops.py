@@ -1,4 +1,4 @@
-"""Ops that launch kernels by themselves: plans do not see these launches, and the kernels ignore offsets of results."""
+"""Ops that launch kernels themselves: plans do not see the launches, and the kernels ignore offsets of results."""
 
 from __future__ import annotations
 

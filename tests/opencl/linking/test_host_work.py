@@ -51,7 +51,7 @@ def test_the_inputs_and_numbers_of_a_composite_may_be_used_several_times():
 def test_sizes_that_may_be_overwritten_are_computed_once():
     x = tt.fmatrix()
     rows = x.shape[0] - 1
-    squared = rows * rows  # in the memory of `rows`, as far as the graph shows
+    squared = rows * rows  # the graph allows it to overwrite the memory of `rows`
     mode = theano.compile.get_default_mode().including("opencl").excluding("fusion")
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
     nodes, branches = f.fn.nodes, f.fn.linked.branches

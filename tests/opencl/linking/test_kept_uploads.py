@@ -14,7 +14,7 @@ X = np.random.RandomState(3).rand(4, 6).astype("float32")
 
 
 def scaled(updates=True):
-    """Return a function that computes with two host numbers, which are also indexes, and its simulator."""
+    """Return a function, its simulator and a variable; the function uses two host numbers as factors and as indexes."""
     x, n, m = tt.fmatrix("x"), tt.lscalar("n"), tt.lscalar("m")
     state = theano.shared(np.zeros((4, 6), "float32"), "state")
     by, less = (tt.cast(number + 1, "float32") for number in (n, m))
@@ -24,7 +24,7 @@ def scaled(updates=True):
     return f, sim, state
 
 
-#: Values that return later, that occur once, and that occur twice in a row.
+#: The host numbers of the calls: some return later, some occur once, and some occur twice in a row.
 ROUNDS = [(1, 7), (1, 7), (1, 7), (2, 7), (1, 7), (2, 7), (2, 7), (2, 8), (1, 8), (1, 7), (3, 9), (1, 7), (1, 7)]
 
 
@@ -61,7 +61,7 @@ def test_a_plan_does_not_repeat_the_uploads():
     assert plan._recording.kept_uploads
     commands = [command for step in plan._steps for command in step.commands]
     assert commands and plan.commands == len(commands)
-    # The commands of the two rows that the numbers select, and no upload.
+    # The only two copies are those of the rows that the numbers select; nothing is uploaded.
     assert sum(isinstance(command, EnqueueCopy) for command in commands) == 2
 
 

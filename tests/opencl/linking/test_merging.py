@@ -41,7 +41,7 @@ def merge(monkeypatch):
     return say
 
 
-#: Number of calls after which merged launches have run twice: record, plan, probe, merge, repeat.
+#: Number of calls after which merged launches have run twice: recorded, planned, probing, merged and repeated calls.
 CALLS = 2 + sequential.PROBED_CALLS + 2
 
 

@@ -1,4 +1,4 @@
-"""Views whose offset changes in each call are copied if a plan can then use one address."""
+"""Views whose offset changes from call to call are copied to one address, if one plan then serves all calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INDEXES = [0, 1, 0, 2, 3, 3, 4, 0, 4, 1]
 
 
 def trained_on_a_data_set():
-    """Return a function that trains on a batch of a data set, selected by an index, a simulator, and the weights."""
+    """Return a function that trains on one batch (given by its index) of a data set, its simulator, and the weights."""
     index = tt.lscalar("index")
     data = theano.shared(DATA, "data")
     w = theano.shared(np.eye(WIDTH, dtype="float32"), "w")
@@ -127,7 +127,7 @@ def test_a_buffer_that_is_written_while_parts_are_read(turns):
 
 
 def test_a_reshape_is_no_moving_view():
-    """Its lengths depend on a changing host value, but its address does not."""
+    """A reshaped array is not copied: its lengths depend on a changing host value, but its address does not."""
     rows, w = tt.lscalar("rows"), theano.shared(DATA, "data")
     shaped = tt.exp(w).reshape((rows, -1))
     f, sim = simulated([rows], [(shaped[:, ::2] * 2).sum(), tt.dot(shaped, shaped.T).sum()])

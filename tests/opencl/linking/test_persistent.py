@@ -41,13 +41,13 @@ CALLS = 4
 def pocl(monkeypatch):
     if get_context("dev0").profile.short_name != "pocl":
         pytest.skip("one group does everything on processors; Oclgrind would take too long")
-    # Otherwise each later download of this process reads the flag words, and other tests would count that.
+    # Without this, later downloads in this process would also read the flag words, which other tests would count.
     monkeypatch.setattr(grid_failures, "_words", {})
 
 
 @pytest.fixture
 def persist(monkeypatch):
-    """Return a function that sets the flag."""
+    """Return a function that sets the flag `optdb.persistent_launches`."""
 
     def say(wish):
         monkeypatch.setattr(theano.config.optdb, "persistent_launches", wish)
@@ -66,7 +66,7 @@ def refusing(monkeypatch):
 
 
 def meet_by(monkeypatch, barrier):
-    """Make the only group of launches use a barrier."""
+    """Make persistent launches use the given barrier although they have only one group."""
     choose = residencies.residency
 
     def chosen(context, wish):
@@ -158,7 +158,7 @@ def test_copies_to_parts_of_an_array_are_independent(persist):
     data = np.random.RandomState(0).randn(3, 4).astype("float32")
     for _ in range(CALLS):
         np.testing.assert_allclose(sim(data)[0], f(data)[0], rtol=1e-5)
-    # Partial products, copies to their targets, and the product are three phases; a split launch has a launch for each.
+    # There are three phases: partial products, copies, and the product. A split launch is one launch per phase.
     assert plan_of(sim).commands > 12 and plan_of(sim).enqueued <= 4
 
 
@@ -185,7 +185,7 @@ STEPS = [
     st.sampled_from([0, 1, 1 << 12]),
 )
 def test_random_functions(seed, choices, rows, max_tiles):
-    """Larger commands keep launches of their own, around which other commands are reordered."""
+    """Commands with too many tiles keep their own launches; other commands are reordered around these."""
     x, w = tt.fmatrix("x"), theano.shared(np.linspace(-1, 1, 4 * rows).reshape(rows, 4).astype("float32"), "w")
     values = [w, x]
     rng = np.random.RandomState(seed)
@@ -207,7 +207,7 @@ def test_random_functions(seed, choices, rows, max_tiles):
 
 @pytest.mark.slow
 def test_a_missing_dependency_shows(persist, monkeypatch):
-    """If phases are split, dependent commands run in the wrong order unless their dependency is recorded."""
+    """If dependencies are not recorded, and phases are split, dependent commands run in the wrong order."""
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
@@ -218,7 +218,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
 
 @pytest.mark.slow
 def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
-    """A group waits for one more group than there are."""
+    """The barrier waits for one more group than there are, so the launch is aborted, which raises an error."""
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
     meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
@@ -274,16 +274,16 @@ def test_no_processor_has_persistent_launches_by_default(persist):
 
 @pytest.fixture
 def pays(persist, monkeypatch):
-    """Return a function that makes persistent launches pay after some calls, and sets the medians of a trial.
+    """Return a function that makes persistent launches worthwhile after `calls` calls, and sets their measured times.
 
-    Programs are built in this process, which takes less time.
+    Programs are built in this process, which takes less time than in a child process.
     """
     monkeypatch.setattr(persistent, "build_in_child", building.build)
 
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
         context = get_context("dev0")
-        # A chain of three has about ten commands, and fewer kernels.
+        # A chain of three layers has about ten commands, and fewer different kernels.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
         monkeypatch.setattr(persistent, "_CONFIGURATIONS", ways)
@@ -355,7 +355,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
 
 @pytest.mark.parametrize("quickest", [1, 2])
 def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
-    """A product with its own launch lies between a short run of commands and a longer one."""
+    """A product with its own launch separates a short chain from a long one, which is also tried alone."""
     pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
     monkeypatch.setattr(
         residencies.Residency,
@@ -444,7 +444,7 @@ def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing,
 
 
 def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
-    """Background work waits until the function has been called a few more times."""
+    """No call does background work itself: the work is held back until a few more calls have returned."""
     pays()
     reached, goes_on = [], threading.Event()
 

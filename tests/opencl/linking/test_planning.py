@@ -1,4 +1,4 @@
-"""Functions on a device repeat recorded commands, and notice changes."""
+"""Functions on a device repeat recorded commands, and notice if these no longer fit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_values_of_the_host_that_others_see_are_computed_each_time():
     for number in range(4):
         first, part, _ = f(np.ones(2, "float32"))
         assert first.tolist() == [3] and part.tolist() == [2, 4]
-        part[:] = number  # the array belongs to the caller
+        part[:] = number  # the caller may change its result
     t.set_value(np.array([5, 6, 7], "int32"))
     assert f(np.ones(2, "float32"))[1].tolist() == [5, 6]
 
@@ -218,7 +218,7 @@ def test_loops():
 
 def test_what_the_host_computes_between():
     x = tt.fmatrix()
-    order = tt.argsort(x.sum(axis=1).transfer("cpu"))  # device values determine later computations
+    order = tt.argsort(x.sum(axis=1).transfer("cpu"))  # computed by the host, from device values
     f = on_device([x], tt.exp(x[order]))
     for seed in range(4):
         value = floats(6, 2, seed=seed)
@@ -309,7 +309,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
     x = tt.fvector()
     y = x
     for n in range(12):
-        y = tt.sort(y) + n  # no two of these are fused into one kernel
+        y = tt.sort(y) + n  # sorts separate the additions, which are therefore not fused
     f = on_device([x], y)
     for _ in range(2):
         f(floats(10_000))
@@ -406,7 +406,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
     monkeypatch.setattr(f.fn.linked, "run", lambda number: (computed.append(number), run(number)))
     numbers = []
     for seed, at in enumerate((2, 2, 2, 2, 3, 3, 2, 2)):
-        value = floats(10, 10, seed=seed)  # too many elements to be compared
+        value = floats(10, 10, seed=seed)  # an array with too many elements to be compared with that of the last call
         computed.clear()
         np.testing.assert_allclose(
             np.asarray(f(value, at)), np.tanh(np.tanh(value.dot(floats(10, 10)))[at] + 1).sum(), rtol=1e-4
@@ -414,7 +414,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
         numbers.append(len(computed))
     nodes = len(f.fn.linked.nodes)
     assert numbers[0] == nodes
-    # The transfer runs in each call; the row and its dependents are only computed when the row changes.
+    # Each call transfers the array; the row and its dependents are only computed if the row's index has changed.
     assert numbers[3] == numbers[7] == 1
     assert 1 < numbers[4] < nodes
 
@@ -445,7 +445,7 @@ def brought_once(function):
 
 
 def rows_of(x):
-    """Return the number of rows, computed on the host and copied to the device."""
+    """Return the number of rows of x, which the host computes and copies to the device."""
     return as_opencl_variable(tt.cast(x.shape[0], "float32"), "dev0")
 
 
@@ -456,7 +456,7 @@ def test_what_the_host_computes_of_shapes_is_brought_once():
     for rows in (3, 3, 5, 5, 3, 5, 3):
         data = floats(rows, 4, seed=rows)
         np.testing.assert_allclose(np.asarray(f(data)), np.tanh(data).sum(axis=0) * rows, rtol=1e-5, atol=1e-6)
-    # The number of rows, and the same number as a broadcast row.
+    # Two commands need not be repeated: those for the number of rows, and for the same number as a broadcast row.
     assert brought_once(f) == 2
 
 
@@ -480,7 +480,7 @@ def test_what_is_overwritten_or_returned_is_brought_each_time():
 
 @pytest.mark.slow
 def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shapes():
-    """Theano's Shape_i writes into the array that it finds in its cell."""
+    """Theano's Shape_i overwrites the array in its cell, so a call must not leave recorded arrays in cells."""
     x, n = tt.fvector(), tt.iscalar()
     lengths = tt.stack([x.shape[0], x.shape[0] * 2])
     outputs = [x + 1, tt.alloc(np.int32(0), x.shape[0]), tt.arange(x.shape[0] * n), lengths]
@@ -496,7 +496,7 @@ def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shape
 
 
 def test_a_number_that_a_result_would_overwrite_outlives_the_call():
-    """Theano computes a result in place of the length that it depends on, and empties both cells before each call."""
+    """Theano computes `-length` in the memory of the length, and empties both cells before each call."""
     x = tt.fvector()
     there = theano.shared(np.int32(3), target="dev0")
     state = theano.shared(np.int64(0))

@@ -1,4 +1,4 @@
-"""A call with the same values as the last one enqueues the same commands, and does nothing else."""
+"""A call with the same values as the last call enqueues the same commands, and does nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 def momentum():
-    """Return a step with a rate on the device and an index on the host; its results; and its variables."""
+    """Return a training step of a rate (on the device) and an index (on the host), its results, and its variables."""
     rng = np.random.RandomState(0)
     weights = [theano.shared(rng.standard_normal(shape), f"w{i}") for i, shape in enumerate([(3, 4), (4,), (2, 3)])]
     speeds = [theano.shared(np.zeros_like(w.get_value()), f"v{i}") for i, w in enumerate(weights)]
@@ -34,7 +34,7 @@ def momentum():
 def planned(monkeypatch):
     """Count how often plans run.
 
-    The count changes when persistent launches, which are tried in the background, are used.
+    Persistent launches are disabled: they are tried in the background, and would change the count once they are used.
     """
     calls = []
     run = Plan.run
@@ -69,7 +69,7 @@ def test_calls_alike_are_their_commands(planned):
 
     steps(8, 0.01, 1)
     assert steps(5, 0.01, 1) == 0
-    assert steps(2, 0.02, 1) == 0  # the rate is on the device
+    assert steps(2, 0.02, 1) == 0  # another rate needs no plan, because the rate is on the device
     # Another host value, another state, and another shape.
     assert steps(3, 0.01, 0) > 0
     steps(6, 0.01, 1)
@@ -93,7 +93,7 @@ def test_calls_alike_are_their_commands(planned):
 
 
 def test_other_calls_in_between():
-    """The other calls are calls of another method that changes the same variables, and a call that raises."""
+    """Between repeated calls, another method changes the same variables, or a call raises."""
     f, _, shared = momentum()
     halve = theano.function([], [], updates=[(var, var / 2) for var in shared], mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f, "dev0")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import theano  # must precede imports of its parts
+import theano  # must be imported before its submodules
 
 from optdb.files import is_truncated
 from optdb.host.theano.clinker.cache import SharedModuleCache
@@ -66,7 +66,7 @@ def test_a_module_whose_file_is_broken_is_compiled_again(tmp_path, kept):
     assert run_code(COMPILE_AND_CALL, flags=flags).returncode == 0
     for path in tmp_path.glob("*/*/*.so"):
         content = path.read_bytes()
-        path.unlink()  # the modules of a unit are one file with several names
+        path.unlink()  # the modules of a unit are hard links to one file
         path.write_bytes(content[: int(kept * len(content))])
     done = run_code(COMPILE_AND_CALL, flags=flags)
     assert (done.returncode, done.stdout) == (0, "[0.]\n")

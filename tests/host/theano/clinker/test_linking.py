@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 #: Compiler flags for tests that do not depend on optimized code.
 UNOPTIMIZED = "gcc.cxxflags=-O0"
 
-#: Defines ops whose codes would clash in one file if they were not separated. Each multiplies x by a number.
+#: Defines ops whose C code would clash in one file if it were not separated. Each op multiplies x by a number.
 OPS = textwrap.dedent("""
     import optdb
     from optdb.host.theano.clinker import plug
@@ -283,7 +283,7 @@ def test_references_are_counted_as_by_theanos_own_code(tmp_path):
     counts_are_equal, no_drift, errors, left = run(code, tmp_path, UNOPTIMIZED)
     assert counts_are_equal == [True, True, True]
     assert no_drift
-    # Theano's own code also raises these errors; the list and the call then keep a cell alive.
+    # Theano's own code raises the same errors. Only the list and `getrefcount` still refer to a cell.
     assert errors == ["NotImplementedError", "ValueError"]
     assert left <= 2
 
@@ -335,7 +335,7 @@ def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path,
 
 @pytest.mark.slow
 def test_a_fused_op_may_be_deeper_than_pythons_stack(tmp_path):
-    """The second process finds the module by its content, since its key cannot be pickled."""
+    """The second process finds the module by the module's content, since the module's key cannot be pickled."""
     code = """
         import optdb
         import theano

@@ -29,7 +29,7 @@ def test_who_waits_for_a_removed_lock_gets_the_next(tmp_path):
     path = tmp_path / "lock"
     first = FileLock(path)
     first.acquire()
-    waiting = os.open(path, os.O_RDWR)  # a waiting process has it open
+    waiting = os.open(path, os.O_RDWR)  # a process that waits for the lock has its file open
     first.release(remove=True)
     second = FileLock(path)
     assert second.acquire(blocking=False)
@@ -51,7 +51,7 @@ def test_what_a_killed_process_was_making_is_removed(tmp_path):
     process.start()
     assert ready.wait(10)
     _remove_abandoned(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2  # a folder and its lock, while it is in use
+    assert len(list(tmp_path.iterdir())) == 2  # the folder, which is in use, and its lock
     process.kill()
     process.join()
     _remove_abandoned(tmp_path)
@@ -59,7 +59,7 @@ def test_what_a_killed_process_was_making_is_removed(tmp_path):
 
 
 def test_a_lock_that_another_thread_is_about_to_discard_does_not_stop_a_forked_process(tmp_path):
-    lock = FileLock(tmp_path / "lock")  # as between the two steps of a release: held no more, and not discarded yet
+    lock = FileLock(tmp_path / "lock")  # like a lock that is being released: no longer held, but not discarded yet
     locks._held.add(lock)
     locks._leave_to_parent()
     assert lock not in locks._held

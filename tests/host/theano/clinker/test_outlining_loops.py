@@ -66,7 +66,7 @@ def test_a_module_of_31_inputs_shares_a_unit():
     module = added(31)
     assert module.can_share
     assert len(module.body) < len(module.own_code) / 2
-    # The remaining lines are mostly the type checks and references of each input, and the loops.
+    # Fewer than 80 lines remain for each input: mostly type checks, reference counts, and loops.
     assert (module.body.count("\n") - added(2).body.count("\n")) / 29 < 80
     assert "set_length_error" in unit_text([module])
 
@@ -112,7 +112,7 @@ def laid_out(draw, array):
 
 
 def drawn_operations(count):
-    """Return, for each operation, patterns of one rank, a dtype, and whether it overwrites its first input."""
+    """For each operation, draw broadcast patterns of one rank, a dtype, and whether it overwrites its first input."""
     rng = random.Random(0)
     operations = []
     for _ in range(count):
@@ -131,7 +131,7 @@ SUMS = [(dtype, ndim, axes) for dtype in ("float32", "int8") for ndim, axes in (
 
 
 def expected(values):
-    """Return the square of the first term plus the others, for arrays or scalar variables."""
+    """Return the square of the first term plus the other terms, which are arrays or scalar variables."""
     total = values[0] * values[0]
     for value in values[1:]:
         total = total + value
@@ -140,7 +140,7 @@ def expected(values):
 
 @pytest.fixture(scope="module")
 def functions():
-    """Return a function that computes all operations, and one that computes all sums; each is compiled at once."""
+    """Return one function that computes all operations, and one that computes all sums."""
     ways, outputs = [], []
     for patterns, dtype, overwrites in OPERATIONS:
         inputs = [tt.TensorType(dtype, pattern)() for pattern in patterns]

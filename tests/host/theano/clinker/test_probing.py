@@ -11,7 +11,7 @@ from optdb.host.theano.clinker import probing
 
 
 class Answers:
-    """Replaces the answers on disk."""
+    """Keeps answers in memory instead of on disk."""
 
     def __init__(self):
         self.known = {}

@@ -32,7 +32,7 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     terminal = Terminal()
-    # pytest replaces stderr after the fixtures.
+    # pytest replaces `sys.stderr` after the fixtures have run, so replace `sys` in the modules that use it.
     monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=terminal))
     monkeypatch.setattr(rich.console, "sys", SimpleNamespace(**{**vars(sys), "stderr": terminal}))
     return terminal

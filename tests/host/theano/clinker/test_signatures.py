@@ -117,7 +117,7 @@ def test_ops_of_others_are_shared_by_identity():
 
 
 def test_a_signature_keeps_no_op_of_others_alive():
-    """An op may hold large data, and the linker remembers signatures."""
+    """The linker keeps signatures, so a signature must not keep an op alive, which may hold large data."""
     x = tt.dvector()
     remembered = []
     for op in (Doubling(), FromFunctionOp(np.negative, [tt.dvector], [tt.dvector], None)):

@@ -141,7 +141,7 @@ def test_a_library_that_is_installed_or_replaced_is_seen(compiler, tmp_path):
 
 
 def test_of_two_that_ask_at_once_one_waits_for_the_other(compiler, tmp_path):
-    """Each has its own object, and therefore its own lock on the file, like separate processes."""
+    """Each thread has its own cache object, and therefore its own lock on the file, as separate processes have."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     def find_slowly():

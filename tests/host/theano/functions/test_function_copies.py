@@ -40,7 +40,7 @@ def test_readers_run_before_nodes_that_overwrite(way, mode):
 
 
 def overwriting(mode):
-    """Return a function whose product overwrites a shared variable, and one that reads the variable as well."""
+    """Return a function that overwrites a shared variable with a product and also reads it, and the variable."""
     x, y = tt.dmatrices("x", "y")
     w = theano.shared(np.ones((3, 3)), name="w")
     f = theano.function([x, y], [w + 1, w.sum(axis=0)], updates=[(w, w - 0.1 * tt.dot(x, y))], mode=mode)
@@ -64,7 +64,7 @@ def test_swapped_variables(again, mode):
 
 
 def test_the_order_is_that_of_the_original():
-    """Each destroyer waits for the same nodes in a copy: the handler exists, and is queried."""
+    """In copies, in-place nodes wait for the same nodes as in the original, because copies have a destroy handler."""
     f, _ = overwriting(theano.Mode("py", "fast_run"))
     names = [
         {str(node): sorted(map(str, before)) for node, before in function.maker.fgraph.orderings().items() if before}
@@ -82,7 +82,7 @@ def test_a_graph_without_in_place_nodes_gets_no_handler():
 @pytest.mark.parametrize("updated_first", [True, False])
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_first):
-    """The copy has the variable twice: its next value overwrites one input, and the other one is read afterwards."""
+    """Two inputs of the copy are one variable: its next value overwrites one input, and the other is read later."""
     w, u = theano.shared(np.ones(3), name="w"), theano.shared(np.full(3, 2.0), name="u")
     following = w * 3
     total = following.sum() * u
@@ -97,7 +97,7 @@ def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_f
 
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_without_updates_nothing_is_overwritten(mode):
-    """A copy without updates may still compute next values, but not in place of the current values."""
+    """A copy without updates may still compute next values, but must not overwrite the current values."""
     x = tt.dvector("x")
     w = theano.shared(np.ones(3), name="w")
     following = tt.exp(w) + x

@@ -31,7 +31,7 @@ def copied(f):
 
 
 def in_place(outputs):
-    """Return the in-place nodes among the ancestors of some variables."""
+    """Return the in-place nodes on which some variables depend."""
     nodes = theano.gof.graph.io_toposort([], outputs)
     return [node for node in nodes if getattr(node.op, "destroy_map", None)]
 
@@ -142,7 +142,7 @@ def test_the_old_convolution_of_known_lengths_of_one():
 
 
 def test_a_list_among_the_inputs():
-    """A variable with a length has no truth value."""
+    """Inputs may be lists of variables: they have a length, but their variables have no truth value."""
     a, b, c = tt.dvector(), tt.dvector(), tt.lvector()
     f = theano.function([a, b, c], tt.choose(c, (a, b)), mode=theano.Mode("vm", None))
     copies, outputs = copied(f)

@@ -1,4 +1,4 @@
-"""Names of fused elementwise ops: Theano's if they are short, and lists of steps if shared parts make them long."""
+"""Names of fused elementwise ops: Theano's names if they are short; lists of steps if shared parts make them long."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def numbers(shape, dtype, seed=0):
 
 
 def layouts(array):
-    """Return an array with strides of several kinds."""
+    """Return copies of an array with several kinds of strides."""
     return [array, np.asfortranarray(array), np.repeat(array, 2, -1)[..., ::2], array[::-1].copy()[::-1]]
 
 
@@ -113,7 +113,7 @@ def correlation(op, ndim):
         x, y = tt.TensorType(dtype, (False,) * ndim)(), tt.TensorType(dtype, (False,) * ndim)()
         out = op(x, y)
         slopes = theano.grad(None, [x, y], known_grads={out: out})
-        # The sums show whether each of the three matrix products is right.
+        # Each of the three matrix products determines one of the sums.
         sums = tt.stack([out.sum(), (slopes[0] * x).sum() / (out**2).sum(), (slopes[1] * y).sum() / (out**2).sum()])
         shapes = [(2, 3, *(4,) * (ndim - 2)), (2, 3, *(2,) * (ndim - 2))]
 

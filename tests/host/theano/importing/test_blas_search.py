@@ -83,7 +83,7 @@ def test_a_library_that_is_not_there_does_not_link():
 
 
 def test_functions_that_come_later_are_pickled():
-    """SciPy's own functions cannot be pickled: Theano stores them in the tags of nodes without C code."""
+    """Theano stores BLAS functions in the tags of nodes without C code; SciPy's own functions cannot be pickled."""
     import scipy.linalg.blas
     from theano.tensor.blas_scipy import _blas_ger_fns
 

@@ -16,7 +16,7 @@ LDFLAGS = "import optdb, theano; print(repr(theano.config.blas.ldflags))"
 
 @pytest.fixture(scope="module")
 def no_blas(tmp_path_factory):
-    """Environment variables that make links with a BLAS fail: a compiler that cannot link one."""
+    """Return settings with a compiler that fails to link with a BLAS."""
     folder = tmp_path_factory.mktemp("bin")
     compiler = folder / "g++"
     compiler.write_text('#!/bin/sh\ncase "$*" in *blas*) exit 1;; esac\nexec /usr/bin/env -S c++ "$@"\n')

@@ -45,7 +45,7 @@ def test_bits_of_integers(dtype):
 
 @pytest.mark.parametrize("mode", [PY, optdb.mode(PY)], ids=["stock", "engine"])
 def test_the_gradient_of_a_decomposition_that_fails(mode):
-    """It tests several times, with an inverted flag, whether all steps have succeeded."""
+    """The gradient's graph tests several times, with an inverted flag, whether all steps have succeeded."""
     x = tt.dmatrix()
     f = theano.function([x], tt.grad(Cholesky(lower=True, on_error="nan")(x).sum(), x), mode=mode)
     assert np.isnan(f([[1, 0.2], [0.2, -2]])).all()
@@ -62,7 +62,7 @@ def computed(op, *inputs):
 
 
 def test_no_part_of_a_graph_is_computed_twice():
-    """Computing each of 60 levels twice would never end."""
+    """If each of the 60 levels were computed twice, this would never end."""
     x, y = theano.scalar.float64(), theano.scalar.float64()
     out, expected = x + y, 0.5
     for _ in range(60):
@@ -88,7 +88,7 @@ def test_after_a_product_that_would_overwrite_its_own_matrix(with_engine):
     x, w = tt.dmatrix("x"), theano.shared(np.eye(3), "w")
     mode = theano.Mode("py", "fast_run")
     with optdb.enable() if with_engine else nullcontext():
-        # local_inplace_gemm raises InconsistencyError, which Theano's optimizer treats as a refusal.
+        # In this graph, local_inplace_gemm raises InconsistencyError, so Theano's optimizer leaves the node unchanged.
         f = theano.function([x], w + w.dot(x), mode=mode)
         assert Variable.construction_observers == []
         forgotten = tt.exp(x)

@@ -48,7 +48,7 @@ SETTINGS_OF_BACKEND = {
 
 @pytest.fixture(scope="module")
 def errors():
-    """Return a map from each wrong setting to the error of Theano's import: one process imports Theano with each."""
+    """Map each wrong setting to the error of Theano's import; one process imports Theano with all settings in turn."""
     code = f"""
         import json, os, sys
         import optdb
@@ -68,7 +68,7 @@ def errors():
 
 @pytest.fixture(scope="module")
 def defaults():
-    """Return the values of flags that are not set, and Theano's list of all flags."""
+    """Return the values of optdb's flags if no flag is set, and Theano's list of all flags."""
     code = """
         import json
         import optdb, theano
@@ -147,7 +147,7 @@ def test_a_misspelt_section(name, guess):
 
 
 def test_unlike_names_are_not_suggested():
-    """The section, which all flags share, does not make them alike."""
+    """Names are not similar only because they have the same prefix "optdb.", which all flags have."""
     assert str(flags.unknown("optdb.pallets", ["optdb.trace", "optdb.topo"])).endswith(
         "no such flag; the flags are optdb.topo, optdb.trace"
     )

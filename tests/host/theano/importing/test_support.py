@@ -17,7 +17,7 @@ GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11
 
 @pytest.fixture
 def here(monkeypatch):
-    """The installed versions, which a test may change."""
+    """The versions that appear to be installed; a test can change them."""
     versions = dict(GOOD)
     monkeypatch.setattr(support, "found", versions.get)
     return versions
@@ -69,7 +69,7 @@ def test_what_is_not_installed(here, name):
     del here[name]
     with pytest.raises(UnsupportedHost, match=f"{name} is not installed") as caught:
         support.check()
-    # So that `try: import theano` continues as before.
+    # Programs that catch the ImportError of `import theano` must continue as before.
     assert isinstance(caught.value, ModuleNotFoundError)
 
 
@@ -199,7 +199,7 @@ def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script,
 
 
 def _failure(complaint: str) -> Exception:
-    """Return the exception of Theano's compiler class, with what Theano adds to it."""
+    """Return an exception like that of Theano's compiler class, with the text that Theano adds."""
     return Exception(
         "The following error happened while compiling the node", f"Compilation failed (return status=1): {complaint}"
     )
@@ -217,7 +217,7 @@ def _failure(complaint: str) -> Exception:
     ids=["no compiler", "bad option"],
 )
 def test_a_compiler_that_stops_working_is_the_same_error(tmp_path, flag, finding, cure, is_batched):
-    """With full caches, Theano first starts the compiler in `theano.function`."""
+    """If caches are full, importing Theano starts no compiler: the first compilation is that of `theano.function`."""
     flags = f"cxx=g++,base_compiledir={tmp_path},optdb.clinker={is_batched}"
     function = "import optdb, theano; x = theano.tensor.dscalar(); theano.function([x], {})"
     assert run_code(function.format("x + 1"), flags=flags).returncode == 0
@@ -241,12 +241,12 @@ def test_a_compiler_that_disappears_has_a_cure():
 
 
 def test_faulty_code_is_not_the_compilers_fault():
-    """An op of the user's may have C code that does not compile."""
+    """If C code does not compile, the user's op may be wrong, not the compiler."""
     error = _failure("m.cpp:3:1: error: too few arguments to function 'f'. ")
     with pytest.raises(Exception, match="too few arguments") as raised, support.naming_compiler("g++"):
         raise error
     assert raised.value is error
-    assert "clang++" in support.compiler_error(error, "g++").cure  # of code that is known to be right
+    assert "clang++" in support.compiler_error(error, "g++").cure  # the message for code that is known to be right
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ steps = st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9
 
 @pytest.fixture
 def checked(monkeypatch):
-    """Try each rewriter after its guard, even if the guard rejects the node."""
+    """Call each rewriter even if its guard rejects the node; the rewriter must then change nothing."""
     held_back = []
 
     def transform_anyway(rewriter):
@@ -100,7 +100,7 @@ def checked(monkeypatch):
 
 
 def compile_both(inputs, outputs):
-    """Compile with the engine, in both directions."""
+    """Compile the outputs and their gradients with the engine."""
     outputs = [out.sum() for out in outputs]
     total = sum(tt.cast(out, "float64") for out in outputs)
     grads = theano.grad(total, inputs, disconnected_inputs="ignore")
@@ -133,7 +133,7 @@ def test_on_random_graphs(checked):
 
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (0, 1, 2)])
 def test_a_factor_stays_within_a_product_of_some_axes(axis):
-    """Without optdb, Theano 1.0.5 moves the factor out, raised to the total number of elements."""
+    """Theano 1.0.5 alone moves the factor out of the product, raised to the power of the total number of elements."""
     value = np.random.default_rng(1).uniform(0.5, 1.5, (3, 5, 2))
     x = tt.dtensor3("x")
     outputs = [(-x).prod(axis=axis), (2 * x).prod(axis=axis), (x * x[0, 0, 0]).prod(axis=axis)]

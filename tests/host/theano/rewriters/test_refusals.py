@@ -21,7 +21,7 @@ from tests.topo.graphs import graph_of, ops
 
 @pytest.fixture
 def left_out(monkeypatch):
-    """Try each rule that the engine skips in a verifying round, and record its name."""
+    """Also try the rules that the engine skips when it verifies a fixed point; return the list of their names."""
     names = []
     with_open_rules = Engine._with_open_rules
 
@@ -69,7 +69,7 @@ def test_on_random_graphs(left_out):
 
 
 def test_a_rule_of_somebody_elses_is_always_asked_again():
-    """It may depend on anything; this one depends on the number of nodes."""
+    """A user's rule may depend on anything, such as the number of nodes, so it is tried again after each change."""
     asked = []
 
     def watch_the_graph(fgraph, node):

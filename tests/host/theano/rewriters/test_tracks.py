@@ -46,7 +46,8 @@ def arguments(arity):
     if arity > 2:
         return [[choices[0]] * arity, choices[3:4] + choices[:2]]
     combined = list(product(choices, repeat=arity))
-    # The number of choices is prime, so with any step each choice occurs as each operand.
+    # Take every n-th combination. The number of choices is prime, so each choice still occurs as the first and as the
+    # second operand.
     step = len(combined) // examples(len(combined)) if arity == 2 else 1
     return combined[::step]
 
@@ -77,7 +78,7 @@ def nodes(op):
     "rewriter", [rewriter for rewriter, facts in FACTS.items() if facts.tracks is not None], ids=name_of
 )
 def test_what_is_left_out_would_have_declined(rewriter):
-    """Omitted rewriters decline all operands, in a graph with shapes."""
+    """A rewriter that `may_apply` rules out for an op changes no node of this op, even in a graph with shapes."""
     with uncached_constants():
         tried = [node for op in elementwise_ops() if not may_apply(rewriter, op) for node in nodes(op)]
         outputs = [node.outputs[0] for node in tried]

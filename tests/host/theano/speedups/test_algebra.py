@@ -43,7 +43,7 @@ def expressions():
 
 
 def stock_transform(canonizer, node):
-    """Query the canonizer with none of its methods replaced."""
+    """Return the result of Theano's own canonizer; check that its methods are not replaced."""
     assert vars(Canonizer)["transform"] is STOCK["transform"]
     return canonizer.transform(node)
 
@@ -51,7 +51,7 @@ def stock_transform(canonizer, node):
 @pytest.mark.slow
 @given(expressions())
 def test_it_offers_what_stock_offers(expression):
-    """Compare the results for sums and products at each node of the graph, including no result."""
+    """At each node, both canonizers return the same as Theano's own, also if they change nothing."""
     fgraph = FunctionGraph([X, Y, Z], [expression], clone=False)
     try:
         for node in fgraph.toposort():
@@ -89,7 +89,7 @@ def test_no_sum_is_held_back_that_takes_a_factor_in(expression, factors):
 def test_a_sum_is_held_back_whose_terms_would_get_longer():
     guard = facts_of(local_greedy_distributor).guard
     with uncached_constants():
-        assert not guard(((2 * X + Y) * 3 * Z).owner)  # one term would have one number again, the other one more
+        assert not guard(((2 * X + Y) * 3 * Z).owner)  # 2X would still have one constant, but Y would get one
         assert not guard((X * Y / (2 * X + 3 * Z)).owner)
         assert guard(((2 * X + Y / 3) * 3 * Z).owner)
         assert guard(((X / Y + Z) * Y).owner)
@@ -98,7 +98,7 @@ def test_a_sum_is_held_back_whose_terms_would_get_longer():
 
 @pytest.mark.slow
 def test_a_long_chain_is_no_problem():
-    """Stock Theano traverses it recursively."""
+    """Stock Theano would traverse this chain recursively, and exceed the recursion limit."""
     total = X
     for _ in range(20_000):
         total = tt.add(total, X)
@@ -129,7 +129,7 @@ def test_the_methods_are_theano_s_own_outside_a_session():
 
 
 def test_values_stay():
-    """Compare a ratio of products with constants with the unoptimized function."""
+    """The optimized and the unoptimized function of a ratio of products with constants return the same values."""
     out = (2.0 * X * Y / (4.0 * Y * Z)) - (Z - X) + 0.5
     plain = theano.function([X, Y, Z], out, mode=theano.Mode("py", None))
     with_engine = theano.function([X, Y, Z], out, mode=optdb.mode(theano.Mode("py", "fast_run")))

@@ -158,7 +158,7 @@ def test_values():
 
 @pytest.fixture
 def no_kept_constants():
-    """Make constants anew, as while Theano optimizes a graph."""
+    """Disable Theano's cache of constants, as Theano does while it optimizes a graph."""
     tt.basic.constant.enable = False
     yield
     tt.basic.constant.enable = True

@@ -15,7 +15,7 @@ from optdb.host.theano.speedups import fresh
 
 
 def untraced(make):
-    """The result of `make` while a function is compiled, without the engine and with it."""
+    """Return two results of `make` while a function is compiled: without and with optdb's patches."""
     with as_when_compiling():
         stock = make()
         with optimizing():
@@ -148,7 +148,7 @@ def traced_by(function, *args):
 
 
 def both_traces(*args):
-    """Return the traces that Theano's function and ours record on one line."""
+    """Return the traces that Theano's function and optdb's function record, called from one line."""
     return [traced_by(function, *args) for function in (fresh._stock_add_tag_trace, fresh.add_tag_trace)]
 
 
@@ -172,7 +172,7 @@ def test_traces_of_code_without_a_file_are_theanos():
 
 
 def test_traces_begin_outside_of_theano():
-    """Frames of Theano's own files are left out at the start; its tests are user code."""
+    """The innermost frames are left out if they are in Theano's own files; Theano's tests count as user code."""
     names = {"function": None}
     source = "def call(*args):\n    return function(*args)\n"
     files = [
@@ -207,7 +207,7 @@ def test_variables_outside_of_a_session_are_traced_as_by_theano():
         return [x, (x + 1).sum(), tt.grad(tt.exp(x).sum(), x)]
 
     def frames(variable):
-        """Return a trace without the frames of this test, whose line differs."""
+        """Return a variable's trace without the frames of this test, which are on different lines."""
         (trace,) = variable.tag.trace
         return [entry for entry in trace if entry[2] != "test_variables_outside_of_a_session_are_traced_as_by_theano"]
 

@@ -18,7 +18,7 @@ x, y = tt.dvectors("x", "y")
 
 
 def fused(make):
-    """Return how many nodes Theano's pass and the patched one leave, and the patched one's profile."""
+    """Return how many nodes remain after Theano's pass and after the patched pass, and the patched pass's profile."""
     left = []
     for is_patched in (False, True):
         fgraph = FunctionGraph([x, y], [make()], clone=True)

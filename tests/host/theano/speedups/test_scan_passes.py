@@ -55,7 +55,7 @@ PASSES = [
 
 
 def rewritten(output):
-    """Run the passes twice over a graph, and print the result after each."""
+    """Run all passes twice over a graph; return the printed graph after each pass."""
     fgraph = FunctionGraph([x, w, h0, a, b], [output], clone=True)
     texts = []
     for rewriter in PASSES * 2:
@@ -74,7 +74,7 @@ def test_the_graphs_are_theanos(program):
 
 @pytest.mark.parametrize("rewriter", [PASSES[i] for i in (0, 1, 3)], ids=lambda rewriter: type(rewriter).__name__)
 def test_each_pass_is_tried_where_it_applies(rewriter):
-    """The programs above are useful: each pass changes one of them."""
+    """Each pass changes at least one of the programs above, so they test all passes."""
     changed = 0
     for program in PROGRAMS.values():
         fgraph = FunctionGraph([x, w, h0, a, b], [program()], clone=True)

@@ -42,7 +42,7 @@ kinds, indices = st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 20
 
 
 class Side:
-    """A graph whose construction and changes are chosen by numbers: equal numbers make equal graphs."""
+    """A graph that is built and changed as drawn numbers say, so that equal numbers make equal graphs."""
 
     def __init__(self, build):
         self.pool = [tt.dmatrix("x"), tt.dmatrix("y"), tt.drow("z")]
@@ -96,7 +96,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
 @settings(max_examples=examples(200))
 @given(builds, st.lists(st.tuples(indices, kinds, indices, indices), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
-    """Shapes are queried after each change; a later query may give a simpler shape, built from newer parts."""
+    """Query shapes after each change: if both were queried only later, they could be built from newer parts."""
     with uncached_constants():
         theirs, ours = Side(build), Side(build)
         theirs.close(ShapeFeature())
@@ -189,7 +189,7 @@ def test_a_shape_that_somebody_sets_is_kept():
 
 
 def test_an_op_that_infers_nonsense_is_named():
-    """The error is raised when the shape is queried."""
+    """If an op infers a wrong shape, the error is raised when the shape is queried."""
 
     class Odd(theano.Op):
         __props__ = ()
@@ -222,7 +222,7 @@ def test_a_copy_is_theano_s_own(copy):
 
 @pytest.mark.parametrize("shape", [(2, 3), (0, 3), (1, 1)])
 def test_shapes_are_right(shape):
-    """The lengths that a compiled function computes without computing the arrays are right."""
+    """A compiled function computes the right lengths of an array without computing the array."""
     x = tt.dmatrix("x")
     out = tt.join(0, tt.dot(x, x.T), tt.ones((1, x.shape[0])))[:-1].reshape((-1,))
     with optdb.enable():
@@ -254,7 +254,7 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
 
 
 def test_a_shape_is_taken_from_its_variable_s_replacement():
-    """The alloc takes its lengths from its replacement, and the replacement takes its lengths from the alloc."""
+    """If `rows` replaces an alloc with the lengths of `rows`, the lengths of `rows` are not taken from the alloc."""
     x, y = tt.dmatrix("x"), tt.dscalar("y")
     rows = tt.exp(x)
     allocated = tt.alloc(y, *(rows.shape[i] for i in range(2)))
@@ -294,7 +294,7 @@ RESHAPES = [
 @settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), indices, indices), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):
-    """For any reshapes to any variables' shapes, no rewriter proposes a cycle."""
+    """Whichever variables are reshaped to the shapes of others, no rewriter makes a cycle."""
     x, y = tt.dmatrix("x"), tt.dmatrix("y")
     pool = [x, y, STRIDED]
     for kind, first, second in steps:

@@ -23,7 +23,7 @@ n, k = tt.lscalar("n"), tt.lscalar("k")
 
 
 def merged(merge, first, second, shifted):
-    """Return the merged slice's parts for an axis of length n; `shifted` replaces a bound with k."""
+    """Return start, stop and step of two merged slices of an axis of length n; `shifted` makes the first start at k."""
     if shifted:
         first = slice(k, first.stop, first.step)
     with optimizing():

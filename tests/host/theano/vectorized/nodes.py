@@ -1,4 +1,4 @@
-"""Nodes computed on whole arrays, by ``perform``, and by C code."""
+"""Three ways to compute nodes: on whole arrays, by ``perform``, and by C code."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ IDS = [f"{border}-{stride}-{dilation}-{groups}".replace(" ", "") for border, str
 
 
 def arrays_of(groups, dimensions=2, dtype="float64"):
-    """Return images and filters: three images of 2 channels in each group, two filters for each group."""
+    """Return three images with two channels per group, and two filters per group."""
     images = numbers((3, 2 * groups, 9, 8, 7)[: dimensions + 2], 0, dtype)
     return images, numbers((2 * groups, 2, 3, 2, 2)[: dimensions + 2], 1, dtype)
 

@@ -25,7 +25,7 @@ def fused(dtype="float64"):
 
 
 def node_of(op, arrays, broadcast=()):
-    """Return a node of an Elemwise for arrays; those in `broadcast` are broadcast along axes of length 1."""
+    """Return a node of an Elemwise for arrays; the arrays in `broadcast` are broadcast along axes of length 1."""
     types = [
         TensorType(str(array.dtype), [length == 1 and index in broadcast for length in array.shape])
         for index, array in enumerate(arrays)
@@ -69,7 +69,7 @@ def test_broadcasting(shapes):
 
 @pytest.mark.parametrize("shapes", [((2, 1, 4), (2, 3, 1), (2, 1, 4)), ((1, 1), (1, 1), (3, 2)), ((), (), ())])
 def test_bounds_that_are_broadcast(shapes):
-    """Some bounds are in the wrong order; the lower one then wins."""
+    """If a lower bound is above the upper bound, the lower bound is used where x is below it."""
     arrays = [numbers(shape, seed) for seed, shape in enumerate(shapes)]
     (result,) = by_whole_arrays(node_of(Elemwise(ts.clip), arrays, broadcast={0, 1, 2}), arrays)
     x, low, high = arrays
@@ -184,7 +184,7 @@ def test_an_unknown_op_is_computed_element_by_element():
 
 
 def test_an_op_within_an_op_has_registers_of_its_own():
-    """A user's op may call a function of Theano, which computes in the same thread."""
+    """A user's op may itself call a Theano function, which then computes in the same thread."""
     inner = by_whole_arrays
     arrays = [numbers(6, seed) for seed in range(3)]
     inner_node = node_of(Elemwise(fused()), arrays)

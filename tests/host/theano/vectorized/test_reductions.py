@@ -79,7 +79,7 @@ def test_axes(pattern, order):
 def test_more_axes_than_arrays_have():
     node = DimShuffle((), ("x",) * 70).make_node(tt.dscalar())
     with pytest.raises(TypeError):
-        by_whole_arrays(node, [np.zeros(())])  # there is none, and perform raises the error
+        by_whole_arrays(node, [np.zeros(())])  # there is no function of arrays, so `perform` raises the error
 
 
 def test_a_dropped_axis_has_one_element():

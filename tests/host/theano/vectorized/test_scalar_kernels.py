@@ -33,9 +33,9 @@ BINARY = [
     *(ts.lt, ts.gt, ts.le, ts.ge, ts.eq, ts.neq, ts.or_, ts.xor, ts.and_, ts.maximum, ts.minimum, ts.add, ts.mul),
     *(ts.sub, ts.true_div, ts.int_div, ts.mod, ts.pow, ts.second, ts.arctan2, mul_without_zeros, scalar_xlogy0),
 ]
-#: Ops whose C code aborts for some numbers; compared for ordinary numbers.
+#: Ops whose C code aborts for some numbers, so only results for ordinary numbers are compared.
 DELICATE = [special.gammainc, special.gammaincc, special.chi2sf]
-TERNARY = [ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange]  # equal to Theano's other ranges, and merged with them
+TERNARY = [ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange]  # equal to other range ops, which would be merged
 #: Ops with no C code, or too little to compare with. `test_without_c_code` compares them with NumPy and SciPy.
 NOT_IN_C = {
     *(scalars.Erfcx, scalars.Erfinv, scalars.Erfcinv, scalars.GammaU, scalars.GammaL, scalars.Jv, scalars.Iv),
@@ -48,7 +48,7 @@ DTYPES = ["bool", *INTEGERS, *FLOATS]
 
 
 def applied(op, inputs):
-    """Return the output of a scalar op with C code for these inputs; None if it has no such code."""
+    """Apply a scalar op; return the output, or None if the op has no C code for these inputs."""
     try:
         (out,) = op.make_node(*inputs).outputs
         op.c_code(out.owner, "n", ["x"] * len(inputs), ["z"], {"fail": "", "id": "0"})
@@ -84,19 +84,19 @@ def without_zeros(array):
 
 
 def defined(op, arrays, dtype):
-    """Tell where C defines the result: not where an out-of-range float is cast to an integer."""
+    """Return where C defines the results; for example, not where an out-of-range float is cast to an integer."""
     x, *rest = arrays
     if isinstance(op, scalars.Cast) and x.dtype.kind == "f" and op.o_type.dtype.startswith(("int", "uint")):
         return np.isfinite(x) & (np.abs(x) < 100)
     if isinstance(op, scalars.Pow) and np.dtype(dtype).kind in "iu":
-        # C computes it as a double, and its conversion is undefined outside the range.
+        # C computes the power as a double, and converts it to an integer, which is undefined if it is out of range.
         with np.errstate(all="ignore"):
             exact = x.astype("float64") ** rest[0]
         return np.isfinite(exact) & (np.abs(exact) <= np.iinfo(dtype).max)
     if isinstance(op, scalars.Gamma | scalars.GammaLn):
-        return (x != 0) & (x != -np.inf)  # except poles, whose sign differs between libraries
+        return (x != 0) & (x != -np.inf)  # not at poles, where the sign of infinity differs between libraries
     if isinstance(op, scalars.Psi | scalars.TriGamma):
-        return x > 0  # C returns 0 for the others
+        return x > 0  # for other numbers, C returns 0
     if isinstance(op, scalars.J0 | scalars.J1):
         return np.isfinite(x)
     return np.ones(x.shape, bool)

@@ -90,7 +90,7 @@ class Times(Op):
 
 
 class TimesInC(Times):
-    """The same without Python code."""
+    """`Times` without Python code."""
 
     def perform(self, node, inputs, outputs):
         raise NotImplementedError("only C code")

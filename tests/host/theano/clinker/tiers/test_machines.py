@@ -52,7 +52,7 @@ def test_a_function_changes_over_between_two_calls(gate, times, linker):
     status = optdb.wait(f)
     assert status == optdb.tier(f)
     assert (status.in_python, status.modules_left, status.done) == (0, 0, True)
-    # The machines of the linker vm are Python code.
+    # Only the virtual machines of the linkers cvm are C code.
     assert (type(f.fn) is vm.CVM) if linker.startswith("cvm") else (type(f.fn) is kind)
     w.set_value(np.ones(3))
     for one, other in zip(f(VECTOR), in_python, strict=True):
@@ -195,7 +195,7 @@ def in_threads(*calls):
 
 
 def without_modules(gate, *functions):
-    """Make the modules of functions fail."""
+    """Let the compilation of the functions' modules fail."""
     gate.fails = True
     gate.is_open.set()
     with warnings.catch_warnings():
@@ -278,11 +278,11 @@ def test_waiting_ends_with_the_time(gate, times):
 
 
 def test_waiting_for_a_machine_whose_turn_is_none_ends_at_once(gate):
-    gate.is_open.set()  # from an empty cache, the copy of the input has to be built
+    gate.is_open.set()  # if the cache is empty, the module that copies the input has to be built
     x = tt.dvector()
     f = compiled([x], x, "cvm")
     optdb.wait(f)
-    f.fn.turn = None  # as `import optdb.opencl` leaves it
+    f.fn.turn = None  # the value after `import optdb.opencl`
     assert optdb.wait(f).done
 
 
@@ -328,7 +328,7 @@ def test_a_function_changes_over_where_theanos_linker_is_back(gate, times, way):
         plug.uninstall()
         try:
             f = way([x], times(2)(x), mode=theano.Mode("cvm", None))
-            plug.uninstall()  # with the tests' flags, the engine omits it
+            plug.uninstall()  # with the flags of tests, the engine does not do this
             gate.is_open.set()
             assert optdb.wait(f).in_python == 0
             np.testing.assert_array_equal(f(VECTOR), 2 * VECTOR)
@@ -402,7 +402,7 @@ def test_an_error_names_its_node_in_both_tiers(gate, times):
 
 
 def test_cells_of_a_notebook_are_not_held_up(gate, times):
-    """A kernel runs cells in the event loop of its main thread, and answers messages between them."""
+    """Notebook kernels run cells in their main thread's event loop, and must answer messages between cells."""
     namespace = {"theano": theano, "optdb": optdb, "times": times, "x": tt.dvector(), "VECTOR": VECTOR}
     answered = []
 
@@ -489,7 +489,7 @@ def test_an_interrupt_at_any_event_leaves_all_next_values_or_none(gate, times, l
     for _ in interrupted_everywhere(f):
         np.testing.assert_array_equal(v.get_value(), w.get_value())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    in_threads(f)  # no thread holds the turn
+    in_threads(f)  # this would wait forever if a thread still held the turn
 
 
 def test_an_interrupt_while_code_is_put_in_place_leaves_the_function_pending(gate, times, monkeypatch):

@@ -23,7 +23,7 @@ pytestmark = [
     ),
 ]
 
-#: Longer than a process takes on a busy machine, and shorter than the compiler sleeps.
+#: Maximum seconds for a process: enough on a busy machine, but fewer than the compiler sleeps.
 SECONDS_FOR_PROCESS = 200
 #: Maximum seconds until killed processes have disappeared.
 SECONDS_FOR_END = 60
@@ -71,7 +71,7 @@ def start(tmp_path, monkeypatch):
 
     def start(code, **more):
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(code)]
-        # The test closes the process's input; its own may be empty, and would end a program that waits for input.
+        # The process gets a pipe as input, which the test closes: the test's own input may already be at its end.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env={**env, **more}, text=True, **pipes))
         return processes[-1]
@@ -117,7 +117,7 @@ def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
     process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert_nothing_is_left(tmp_path)
     assert modules(tmp_path) == []
-    # The next process needs no lock of the dead one, and removes its remains.
+    # Locks of the dead process do not block the next process, which removes the files that are left.
     done = start("status = optdb.wait(f, 120); f(np.ones(3)); assert status.in_python == 0, status")
     assert done.communicate(timeout=SECONDS_FOR_PROCESS)[1] == ""
     assert done.returncode == 0
@@ -128,7 +128,7 @@ def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
 
 def test_a_process_that_ends_does_not_wait_for_compilers(start, tmp_path):
     process = start(BEGUN, SLEEP="1")
-    # The compiler would take longer.
+    # If the process waited for its compiler, this would exceed the time limit.
     _, errors = process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert (process.returncode, errors) == (0, "")
     assert_nothing_is_left(tmp_path)

@@ -1,9 +1,9 @@
 """The results of NumPy 1.23 as a table, and the code to write it.
 
-If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` rewrites the table. A line of
-``numpy1_types.txt`` belongs to one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z`` (an
-array without dimensions), and the character of its type; then follows, for each of `OPERANDS`, the character of the
-sum's type.
+If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` rewrites the table. Each line of
+``numpy1_types.txt`` begins with a left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z`` (an
+array without dimensions), and the character of its type. Then the line has a character for each right operand in
+`OPERANDS`: the type of the sum.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def left(role: str, code: str) -> np.ndarray | np.generic:
 
 def type_of(result: object) -> str:
     """Return a character for the type of a result."""
-    # Two characters may denote one type: long is as wide as long long.
+    # Use one character for equal types: "l" (long) and "q" (long long) can have the same width.
     return np.dtype(np.asarray(result).dtype.str).char
 
 

@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "pickles"
 #: Every version reads protocol 4; the default of Python 3.14 is 5.
 PROTOCOL = 4
 
-#: No compiler: the graph is pickled, and its compiled code is made anew.
+#: Compiles no C code: pickles only contain a function's graph, so its code would be compiled again after reading.
 MODE = Mode("py", "fast_run")
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {}
@@ -55,7 +55,7 @@ def _evaluate(variables: Any) -> list[Any]:
 
 @case(lambda function: [function([1, 2, 3]), function([4, 5, 6]), function.get_shared()[0].get_value()])
 def function_with_updates() -> Any:
-    """Return a function with a shared variable, which it updates, and a default."""
+    """Return a function that updates a shared variable; one of its arguments has a default."""
     x, rate = tt.fvector("x"), tt.fscalar("rate")
     weights = theano.shared(np.arange(3, dtype="float32"), "weights")
     loss = ((weights * x - 1) ** 2).mean()
@@ -87,7 +87,7 @@ def function_with_random_numbers() -> Any:
 
 @case(lambda streams: theano.function([], streams.normal((3,)), mode=MODE)())
 def random_streams() -> Any:
-    """Return streams of NumPy's random states, some of whose numbers were used."""
+    """Return streams of NumPy's random states; some of their numbers have been drawn."""
     streams = tt.shared_randomstreams.RandomStreams(11)
     streams.uniform((2,))
     return streams

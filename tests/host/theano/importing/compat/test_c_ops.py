@@ -64,7 +64,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_changes():
 @pytest.mark.parametrize("mode", ["max", "sum", "average_inc_pad", "average_exc_pad"])
 def test_pooling(mode):
     x, direction = tt.dtensor4("x"), tt.dtensor4("direction")
-    pad = (0, 0) if mode == "average_exc_pad" else (1, 1)  # with both, Theano has no Python code for the gradient
+    pad = (0, 0) if mode == "average_exc_pad" else (1, 1)  # no Python code for this mode with padding
     pooled = pool.pool_2d(x, (2, 3), ignore_border=True, stride=(2, 2), pad=pad, mode=mode)
     slope = theano.grad((pooled**2).sum(), x)
     outputs = [pooled, slope, theano.grad((slope * direction).sum(), x)]

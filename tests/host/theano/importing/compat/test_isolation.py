@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes import output
 
-# Theano warns if it has no compiler.
+# Suppress Theano's warning that there is no compiler.
 QUIETLY = {"flags": "cxx=", "env": {"PYTHONWARNINGS": "ignore"}}
 
 # Submodules that Theano imports become attributes of their packages; nothing else may appear.

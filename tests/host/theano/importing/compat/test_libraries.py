@@ -1,4 +1,4 @@
-"""Libraries on top of Theano can import what they expect of older packages; other code does not see it."""
+"""Libraries that use Theano can import names that newer packages have removed; other code does not see these names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.host.theano.importing.compat.libraries import LIBRARIES, Library
 from optdb.host.theano.importing.compat.modules._falling_back import Optional
 from tests.processes import output, python_path, run_code
 
-#: Imports of these libraries that fail on current versions without help.
+#: What these libraries import and use, and what fails with current versions of Python and NumPy without optdb.
 SOURCE = """
 import collections, inspect
 import numpy as np, numpy.testing
@@ -38,7 +38,7 @@ def pick(array, index):
 assert pick(np.ones((3, 4)), [slice(2), Ellipsis]).shape == (2, 4)
 """
 
-#: The same, for all other packages.
+#: Checks that other packages do not see the names.
 CHECK = """
 import collections, inspect, numpy, sys
 assert not any(hasattr(collections, name) for name in ("Mapping", "Iterable"))
@@ -141,7 +141,7 @@ def test_versions_are_those_that_python_finds(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyError("Version"), FileNotFoundError("No package metadata was found.")])
 def test_a_backport_of_importlib_metadata_raises_for_a_missing_version(monkeypatch, error):
-    # The error of importlib_metadata, which replaces Python's metadata finder when a library imports it.
+    # When a library imports importlib_metadata, it replaces Python's metadata finder, and raises its own error.
     monkeypatch.setattr(importlib.metadata, "version", mock.Mock(side_effect=error))
     assert versions.version_text("optdb_removed") is None
 
@@ -208,7 +208,7 @@ def test_pymc3_imports_without_arviz(tmp_path):
     assert lines[6:] == ["[]"]
 
 
-#: The parts of arviz 0.12 to 0.23 that PyMC3 uses here.
+#: A stub of arviz 0.12 to 0.23 with the parts that PyMC3 uses in these tests.
 ARVIZ = """
 __version__ = "{0}"
 
@@ -264,7 +264,7 @@ def test_pymc3_uses_the_arviz_that_is_installed(tmp_path, version):
     ]
 
 
-#: Version 1 of arviz still has this old name, with a warning.
+#: A stub of arviz 1, which still has the old name `InferenceData`, with a warning.
 MIGRATED = """
 __version__ = "1.3.0"
 

@@ -17,7 +17,7 @@ SOURCE = "import numpy as np\nvalue = np.bool\n"
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """The folder of stored results, which tests do not share."""
+    """The folder of stored results; each test has its own."""
     folder = tmp_path / "kept"
     monkeypatch.setattr(loader, "_folder", folder)
     return folder
@@ -71,7 +71,7 @@ def test_a_changed_source_is_translated_again(kept, package, translated):
 
 
 def test_a_module_s_doubtful_syntax_is_not_reported(kept, package, recwarn):
-    """The parser warns of the escape, and the compiler of the comparison."""
+    """Python's parser would warn about the escape, and its compiler about the comparison."""
     (package / "__init__.py").write_text("escaped = '\\d'\nequal = escaped is 0\n")
     assert load(package).escaped == "\\d"
     assert [warning for warning in recwarn.list if issubclass(warning.category, SyntaxWarning)] == []
@@ -86,7 +86,7 @@ def test_what_is_kept_may_be_broken(kept, package, content):
 
 
 def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
-    """Python's own function that reads code objects crashes on some of these changes."""
+    """Python's own function for reading code objects would crash on some of these changed bytes."""
     load(package)
     (file,) = kept.iterdir()
     whole = file.read_bytes()

@@ -28,7 +28,7 @@ def unreadable_reason(written_by: str, case: str) -> str | None:
 
 
 def assert_same(value, expected):
-    """Compare results; numbers may differ as much as libraries of special functions do."""
+    """Compare results; numbers may differ by as much as versions of special functions do."""
     assert type(value) is type(expected)
     if isinstance(value, list):
         assert len(value) == len(expected)
@@ -66,7 +66,7 @@ def test_pickles_name_no_module_of_optdb(case):
 @pytest.mark.slow_cases("expressions", "function_with_scan", "function_with_updates")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 def test_theano_s_zip_files_are_written_and_read(monkeypatch, case):
-    # Theano searches for pygpu for each object, which dominates the time if there are many folders.
+    # For each object, Theano tries to import pygpu, which takes most of the time if sys.path has many folders.
     monkeypatch.setitem(sys.modules, "pygpu", None)
     make, use = pickled.CASES[case]
     made = make()

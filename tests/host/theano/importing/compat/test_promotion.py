@@ -51,7 +51,7 @@ def test_a_value_of_an_array_is_compared_in_the_array_s_type():
     array = np.array([0.1], "float32")
     assert OPERATORS["Eq"](array, 0.1)
     assert OPERATORS["Eq"](array, np.float64(0.1))
-    # Python scalars promote each other by type: 0.1 is not a float32.
+    # If both operands are scalars, their types determine the common type: 0.1 is not rounded to a float32.
     assert not OPERATORS["Eq"](array[0], 0.1)
 
 

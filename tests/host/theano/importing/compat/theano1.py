@@ -1,4 +1,4 @@
-"""Theano's inferences with NumPy 1.23: a line of ``theano1.txt`` for each entry of `inferred`, and its code.
+"""What Theano infers with NumPy 1.23: ``theano1.txt`` has a line for each entry of `inferred`; this module writes it.
 
 If that version is installed, ``python -m tests.host.theano.importing.compat.theano1`` rewrites the file.
 """
@@ -40,7 +40,7 @@ BOUNDS += [np.float64(300), np.uint64(2**64 - 1), np.array(-1)]
 
 
 def inferred() -> dict[str, str]:
-    """Return the types, and folded values, of a thousand expressions."""
+    """Return the types and the folded values of a thousand expressions, by name."""
     import theano
     import theano.tensor as tt
 
@@ -92,7 +92,7 @@ def inferred() -> dict[str, str]:
 
 
 def _converted(convert: Callable[[str, Any], Any], dtype: str, number: Any) -> str:
-    """Return the number that a conversion yields, with its type, or the name of the error."""
+    """Return the type and the value of a converted number, or the name of the error that the conversion raises."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
