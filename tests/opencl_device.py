@@ -1,4 +1,4 @@
-"""The device that tests without a Theano graph compute on: one context for all of them."""
+"""The device for tests that do not build a Theano graph; all these tests share one context."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
 
-#: Each list of commands becomes a batch when it is enqueued again, even with a single call.
+#: Thresholds with which each list of commands becomes a batch when it is enqueued again, even a list of one call.
 SMALLEST_BATCHES = BatchThresholds(times=1, calls=1)
 
 
 def new_context(spec: str = "opencl", **options: Any) -> Context:
-    """Return a separate context with some options, which batches small functions."""
+    """Return a new context with the given options; it makes batches even of short command lists."""
     return Context(spec, ContextOptions(batch_thresholds=SMALLEST_BATCHES, **options))
 
 
 def context_with_memory(shares_hosts: bool) -> Context:
-    """Return a context that shares the host's memory (skip if the device does not), or counts as having its own."""
+    """Return a context that shares the host's memory (skip if the device does not), or that seems to have its own."""
     context = new_context()
     if shares_hosts and not context.profile.shares_host_memory:
         pytest.skip(f"{context.profile.name} has memory of its own")

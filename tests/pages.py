@@ -24,13 +24,13 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 class Block:
     """A fenced block of a page."""
 
-    info: str  #: The text after the fence: the language.
+    info: str  #: The text after the fence, which is the language.
     body: str
     shown: str | None  #: The content of the text block right after it.
 
     @property
     def is_python(self) -> bool:
-        """Whether tests run its code."""
+        """Whether tests run the block's code."""
         return self.info in PYTHON
 
 

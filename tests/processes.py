@@ -1,4 +1,4 @@
-"""Runs Python in a separate process, for tests of what happens at import."""
+"""Runs Python in separate processes, for tests of imports, for example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def python_path(*folders: object) -> str:
 
 
 def with_extensions(folder: Path, names: Iterable[str] = EXTENSIONS.values()) -> Path:
-    """Copy the extensions that Theano compiles for itself to a new base_compiledir: each takes seconds to compile.
+    """Copy Theano's own compiled extensions to a new base_compiledir, because each takes seconds to compile.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def python(
     everything = {
         **os.environ,
         "THEANO_FLAGS": ",".join(filter(None, [inherited, flags])),
-        # A user's own settings must not influence the tests.
+        # The settings in a user's .theanorc must not influence the tests.
         "THEANORC": os.devnull,
         "PYTHONPATH": python_path(),
         **(env or {}),
@@ -92,7 +92,7 @@ _WITHOUT_COMPILER = re.compile(
 
 
 def run_code(code: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run some lines of Python, which may be indented, like `python`."""
+    """Run some lines of Python, which may be indented; the options are those of `python`."""
     return python("-c", textwrap.dedent(code), **options)
 
 

@@ -1,9 +1,9 @@
-"""Finds the cases of tests that execute only what other tests also execute; quick runs omit them: `make repeats`.
+"""Finds the cases that execute only what other tests also execute, so that quick runs omit them: `make repeats`.
 
 With ``-p tests.repeats``, pytest records what each test executes: the branches of optdb, the kernels that are launched,
 the kinds of nodes that hosts compile, and the Python processes that it starts. Then ``python -m tests.repeats choose``
-writes the list of cases, and ``python -m tests.repeats cover`` prints how much of optdb all tests cover, and how much
-the remaining tests.
+writes the list of cases. ``python -m tests.repeats cover`` prints how much of optdb is covered by all tests, and how
+much by the tests without these cases.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.marks import RECORDS, REPEATED, repeated_cases
 ROOT = Path(__file__).resolve().parent.parent
 #: Minimum duration of a case in the list, in seconds.
 LEAST_SECONDS = 0.05
-#: Where each case checks a page or a file of its own.
+#: Folders and files of tests whose cases each check a different page or file, so none is omitted.
 _DOCUMENTS = ("tests/test_", "tests/examples/")
 #: The record of what modules execute when they are imported, before the first test.
 _IMPORT = "<import>"
-#: Maps each host's distribution to the module with its class of compiled functions.
+#: Maps the distribution of each host to the host's module that contains the class of compiled functions.
 _FUNCTIONS = {"Theano": "theano.compile.function_module", "pytensor": "pytensor.compile.executor"}
 _HEAD = """\
 # Cases that execute only branches of optdb, kernels, compiled nodes and processes that other tests also execute.
@@ -70,7 +70,7 @@ class Recorder:
             self._tests[_IMPORT] = Record(0.0, self._taken())
         start = time.perf_counter()
         result = yield
-        # A test that fails may not have executed all, so it is never omitted.
+        # Never omit a test that fails, because it may not have executed everything.
         seconds = 0.0 if item.nodeid in self._failed else time.perf_counter() - start
         self._tests[item.nodeid] = Record(seconds, self._taken())
         return result
@@ -129,13 +129,13 @@ class Recorder:
         _call_after(EnqueueKernel, "bind", lambda launch: note_kernel(launch.kernel))
         _call_after(CompiledKernel, "enqueue", lambda launcher: note_kernel(launcher._kernel))
         for host, module in _FUNCTIONS.items():
-            # Without Theano, optdb's own finder still finds a module of that name.
+            # Check the distribution, because without Theano, optdb's own finder still finds a module of that name.
             if any(importlib.metadata.distributions(name=host)):
                 _call_after(importlib.import_module(module).Function, "__init__", note_nodes)
 
 
 def _call_after(owner: type, name: str, action: Callable[[Any], None]) -> None:
-    """Make a method call `action` with its object when it ends."""
+    """Replace a method by one that, when it ends, calls `action` with the object."""
     method = getattr(owner, name)
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,14 +147,14 @@ def _call_after(owner: type, name: str, action: Callable[[Any], None]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record tests in each process that runs some."""
+    """Record tests, unless this process is xdist's controller, which runs none."""
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not is_controller:
         config.pluginmanager.register(Recorder(Path(os.environ[RECORDS])))
 
 
 def loaded(folder: Path) -> tuple[list[Any], dict[str, Record]]:
-    """Return all things and tests in a folder with records; what a test executed in several environments is merged."""
+    """Return all things and tests in a folder of records; merge the records of a test in several environments."""
     numbers: dict[Any, int] = {}
     tests: dict[str, Record] = {}
     for path in sorted(folder.glob("*.pickle")):
@@ -168,7 +168,7 @@ def loaded(folder: Path) -> tuple[list[Any], dict[str, Record]]:
 
 
 def chosen(tests: Mapping[str, Record]) -> dict[str, list[str]]:
-    """Return the cases to omit, by test, the longest first; each test keeps a case, and all tests execute the same."""
+    """Choose cases to omit, the longest first; each test keeps a case, and some test still executes each thing."""
     found: dict[str, list[str]] = {}
     times = Counter(number for record in tests.values() for number in record.executed)
     left = Counter(name.partition("[")[0] for name in tests)
@@ -206,7 +206,7 @@ def choose(folder: Path) -> None:
 @click.argument("folder", type=click.Path(exists=True, path_type=Path))
 @click.option("--least", default=10, show_default=True, help="Number of modules to print, the least covered first.")
 def cover(folder: Path, least: int) -> None:
-    """Print how many branches of optdb tests cover, with and without the repeated cases."""
+    """Print how many of optdb's branches are covered by all tests, and by the tests without repeated cases."""
     things, tests = loaded(folder)
     omitted = {f"{test}[{case}]" for test, cases in repeated_cases().items() for case in cases}
     for title, names in (("all tests", set(tests)), ("without repeated cases", set(tests) - omitted)):
@@ -219,7 +219,7 @@ def cover(folder: Path, least: int) -> None:
 
 
 def _covered(things: Iterable[Any]) -> list[tuple[str, int, int]]:
-    """Return, for each module, how many of its lines and branches are executed, and how many it has."""
+    """For each module, return how many lines and branches are executed, and how many there are."""
     arcs: dict[str, list[tuple[int, int]]] = {}
     for kind, *place in things:
         if kind == "branch":

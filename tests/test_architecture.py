@@ -1,4 +1,4 @@
-"""The arrows between optdb's folders: which folder imports which, and that computing code does not know Theano."""
+"""The dependencies between optdb's folders: which folder imports which, and that kernels do not depend on Theano."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 OPTDB = Path(__file__).resolve().parent.parent / "optdb"
 
-#: The modules at the top that every folder may import: the version, and modules that import only each other.
+#: The modules directly in optdb that every folder may import: the version, and modules that only import each other.
 FOR_ALL = {
     "__version__",
     "callers",
@@ -28,8 +28,8 @@ FOR_ALL = {
     "user_cache",
 }
 
-#: For each folder, its other imports: folders, and modules at the top. `composition`, which knows all folders, is not
-#: among them, because the host calls it back.
+#: For each folder, the other folders, and the modules directly in optdb, that it imports. No folder imports
+#: `composition`, which imports all folders; the host calls it by a callback.
 ARROWS = {
     "runtime": set(),
     "codegen": {"runtime"},
@@ -45,13 +45,13 @@ ARROWS = {
 
 
 def _name(function):
-    """Return the last part of the name that a function is called by; None if it has no name."""
+    """Return the last part of the name in a call expression; None if the called function has no name."""
     return getattr(function, "attr", getattr(function, "id", None))
 
 
 @functools.cache
 def imported(source):
-    """Return the full names that a module imports: at its top, in functions, for type checkers, and by a string."""
+    """Return the full names that a module imports anywhere: at its top, in functions, for type checkers, as strings."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -65,7 +65,7 @@ def imported(source):
 
 
 def parts(names):
-    """Return the folders of optdb, and the modules and names at its top, to which these names belong."""
+    """Return the folders, modules or names directly in optdb to which some full names belong."""
     split = (name.split(".") for name in names)
     return {part[1] if len(part) > 1 else "__init__" for part in split if part[0] == "optdb"}
 
@@ -109,9 +109,9 @@ def test_the_host_alone_imports_theano():
 
 
 def _imports_of_modules(run=lambda source: source):
-    """Return, for each module of optdb, the modules that it imports in the part of its source that `run` keeps.
+    """For each module of optdb, return the modules that it imports in the part of its source that `run` keeps.
 
-    `composition` and the modules that start it are omitted: it connects the folders, and knows all of them.
+    `composition` and the modules that start it are omitted, because it connects all folders.
     """
     sources = {".".join(path.relative_to(OPTDB.parent).with_suffix("").parts): source for path, source in modules(".")}
     sources = {name.removesuffix(".__init__"): source for name, source in sources.items()}
@@ -131,13 +131,13 @@ def _run(source):
 
 
 def _module_of(full, names):
-    """Return the module with a full name, or in which the name is defined; None if it is none of `names`."""
+    """Return the module that has the full name or defines it; None if this module is not in `names`."""
     parents = [full, full.rpartition(".")[0]]
     return next((name for name in parents if name in names), None)
 
 
 def _circle(imports):
-    """Return the modules on import cycles, and between two cycles; an empty list if there are no cycles."""
+    """Return the modules that are on import cycles or between two cycles; an empty list if there are no cycles."""
     left = dict(imports)
     while True:
         wanted = set().union(*left.values())
@@ -155,7 +155,7 @@ def test_no_imports_in_functions_close_a_circle():
 
 
 def test_imports_for_type_checkers_close_circles_in_the_simulator_alone():
-    """In the simulator, a method refers to its simulator, and a scope of zero-copy to its executable."""
+    """Simulator modules may form cycles: a method refers to its simulator, a zero-copy scope to its executable."""
     left = _circle(_imports_of_modules())
     assert all(name.startswith("optdb.opencl.simulator.") for name in left), left
 
@@ -166,7 +166,7 @@ def test_circles_of_imports_are_found():
     assert imported(_run("if TYPE_CHECKING:\n    import a\ndef f():\n    import b")) == {"b"}
 
 
-#: The entries of each of these folders, which have names that can be guessed.
+#: The only entries that these folders may have, so that they keep names from which one can guess the content.
 ROOMS = {
     "host": {"__init__.py", "api", "pytensor", "stack_traces.py", "theano"},
     "host/theano": {"__init__.py", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},
@@ -199,7 +199,7 @@ def test_the_page_for_new_hosts_lists_the_vocabulary():
 
 
 def test_kernel_text_is_in_codegen_alone():
-    """The kit for handwritten ops has examples of it."""
+    """Only codegen contains kernel text, except for the examples in the kit for handwritten ops."""
     texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", '.cl")')
     for folder in ("opencl", "lifters", "distributed"):
         for path, source in modules(folder):
@@ -209,8 +209,8 @@ def test_kernel_text_is_in_codegen_alone():
     assert not outside
 
 
-#: Modules that query a function's parameters, with the reason why no patch can change the answer. Classes are not
-#: queried: their metaclass, or a wrapped constructor such as the op cache's, hides the parameters.
+#: Modules that inspect a function's parameters, with the reason why no patch can change the result. Classes are not
+#: inspected, because a metaclass, or a wrapped constructor such as the op cache's, hides the parameters.
 ASKS_FOR_PARAMETERS = {
     "cache/frozen.py": "the code of a function tells it from others",
     "host/theano/clinker/probing.py": "a function of Theano's, as it is when the patch that wraps it is made",
@@ -223,7 +223,7 @@ _ASKING = {"signature", "getfullargspec", "getargspec", "getcallargs", "__code__
 
 
 def _asks_for_parameters(source):
-    """Tell whether a module queries the parameters or the code of functions or classes."""
+    """Return whether a module's source inspects the parameters or the code of functions or classes."""
     return any(
         isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _asks(node)
         for node in ast.walk(ast.parse(source))

@@ -30,7 +30,7 @@ def test_the_workflow_tries_each_python_that_the_package_names():
 def test_what_runs_before_a_change_is_taken_is_what_the_workflow_runs():
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert called == ["rules", "test-all"]
-    # The types are checked beside tests, which leave a processor idle at times.
+    # Types are checked while tests run, because tests sometimes leave a processor core idle.
     assert "types" in re.search(r"^AT_ONCE := (.*)$", MAKEFILE, re.MULTILINE)[1].split()
 
 
@@ -46,7 +46,7 @@ def test_documents_say_how_long_targets_take_as_make_does():
 def test_processes_of_make_write_bytecode_whatever_the_environment_says():
     rule = 'show: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    # A make that runs the tests tells its processes that they are inside it.
+    # If make runs the tests, these variables would tell this make that it is an inner one.
     env.pop("MAKEFLAGS", None)
     env.pop("MAKELEVEL", None)
     done = subprocess.run(
@@ -56,7 +56,7 @@ def test_processes_of_make_write_bytecode_whatever_the_environment_says():
 
 
 def test_a_python_that_pyenv_lacks_is_not_another_one(tmp_path):
-    """For a missing version, pyenv names its default Python."""
+    """If a version is missing, pyenv returns its default Python, which must not be used instead."""
     for name, text in {"python": "echo Python 3.7.1", "pyenv": f"echo {tmp_path}/python"}.items():
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\n{text}\n")

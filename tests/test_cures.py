@@ -19,7 +19,7 @@ UNQUOTED = re.compile(r"""(?<!['"])(THEANO_FLAGS=[^\s'"`]*[<>;|&()\[\]*][^\s'"`]
 
 
 def _texts(path: Path) -> list[str]:
-    """Return a module's texts that users may see, without their computed parts."""
+    """Return a module's string constants, which users may see."""
     return [
         node.value
         for node in ast.walk(ast.parse(path.read_text()))
@@ -50,6 +50,6 @@ def test_documents(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_documents_install_from_the_checkout(page):
-    """No package index has optdb; `install.md` says why messages name it all the same."""
+    """No package index has optdb; only `install.md` has its requirement, to explain why messages name it."""
     explained = {"optdb[opencl]"} if page.name == "install.md" else set()
     assert set(re.findall(r"pip\s+install\s+[^`\n]*?(optdb\[\w+\])", page.read_text())) == explained

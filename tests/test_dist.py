@@ -23,10 +23,10 @@ filelock = pytest.importorskip("filelock", reason="one process builds at a time:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    """Build both files as ``make dist`` does: the wheel from the sdist."""
+    """Build the sdist, and the wheel from the sdist, as ``make dist`` does."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
-    # Files are assembled in the checkout, so other test processes wait.
+    # Other test processes have to wait, because the files are assembled in the checkout.
     (ROOT / "build").mkdir(exist_ok=True)
     with filelock.FileLock(ROOT / "build" / "dist.lock"):
         done = subprocess.run(command, capture_output=True, text=True)
@@ -72,7 +72,7 @@ def test_metadata(wheel):
     assert metadata["Name"] == "optdb"
     assert metadata["Version"] == optdb.__version__
     assert metadata["Author"] == "The optdb developers"
-    # The version of setuptools determines which of the two it is.
+    # The version of setuptools determines in which of the two fields the license is.
     assert "BSD-3-Clause" in (metadata["License"], metadata["License-Expression"])
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     extras = set(metadata.get_all("Provides-Extra"))
@@ -81,7 +81,7 @@ def test_metadata(wheel):
     addresses = dict(value.split(", ") for value in metadata.get_all("Project-URL"))
     home = metadata["Home-page"] or addresses.pop("Homepage")
     assert {"Source", "Issues", "Changelog"} <= set(addresses)
-    # All addresses begin with one value, which has to be filled in once.
+    # All addresses begin with the home page's, so that only one value has to be filled in.
     assert all(address.startswith(home) for address in addresses.values())
 
 

@@ -26,7 +26,7 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The width in columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
-#: Number of words, including code, that can be read in two and a half minutes: the limit for README.
+#: The maximum number of words in README, including code; they can be read in two and a half minutes.
 README_WORDS = 600
 
 #: Printed after each block, to separate the outputs of blocks.
@@ -43,7 +43,7 @@ QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 #: Pages whose kernels compute for so long that the driver optimizes them.
 OPTIMIZED = ("README.md", "pymc.md", "4-train-on-several-devices.md")
 
-#: Pages whose code needs a library that other tests lack: `make test-pytensor` runs these.
+#: Pages whose code needs a library that is missing in other tests; `make test-pytensor` runs these pages.
 NEEDED = {"pytensor.md": "pymc", "start/pymc.md": "pymc"}
 
 
@@ -149,14 +149,14 @@ def test_an_output_that_differs_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_outputs_stand_in_text_blocks(page):
-    """A comment after a print is not compared with anything."""
+    """Pages show outputs in text blocks: no test would compare a comment after a print with the output."""
     code = [block.body for block in blocks(page.read_text()) if block.is_python]
     assert re.findall(r"^ *print\(.*\) +#.*$", "\n".join(code), re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_commands_leave_the_shell_as_it_was(page):
-    """An exported variable would affect the commands of the next step: variables are set for one command only."""
+    """Commands set variables for one command only: an exported variable would affect the next steps."""
     shell = [block.body for block in blocks(page.read_text()) if block.info == "console"]
     assert re.findall(r"^\$.*\bexport\b.*$", "\n".join(shell), re.MULTILINE) == []
 
@@ -195,7 +195,7 @@ def test_the_first_paragraph_says_what_a_page_holds(page):
 
 def test_sentences_are_counted():
     page = "---\na: b\n---\n\n# Title\n\nOptdb 1.0 runs `a. B.` (e.g. this). It is quick.\n\nMore.\n"
-    assert sentences(first_paragraph(page)) == 3  # "e.g." counts as one: write "for example"
+    assert sentences(first_paragraph(page)) == 3  # "e.g." ends a sentence here, so pages should have "for example"
     assert first_paragraph("Text.\n\n# Title\n") == ""
 
 
@@ -252,7 +252,7 @@ def test_the_reference_has_all_flags_and_commands(monkeypatch):
     from optdb import flags
     from optdb.cli import cli
 
-    # The arguments that docutils passes to a directive; these two directives use none.
+    # Pass dummy arguments to the two directives, which do not use those that docutils passes.
     machine = types.SimpleNamespace(reporter=None)
     [table] = optdb_reference.FlagsDirective("optdb-flags", [], {}, [], 1, 0, "", None, machine).run()
     for flag in flags.FLAGS:

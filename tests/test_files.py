@@ -69,7 +69,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path, monkeypatch, kind):
 
     path = irregular(tmp_path, kind)
     monkeypatch.setattr(files, "_read", refuse)
-    # Neither a socket nor a link to itself can be opened.
+    # A socket, or a link to itself, cannot even be opened.
     with pytest.raises(OSError if kind in ("socket", "loop", "terminal") else NotAFileError, match="path"):
         read_file(path, 1 << 20)
 

@@ -23,7 +23,7 @@ from optdb.runtime.devices import DeviceInfo
 
 
 class Cells(HTMLParser):
-    """The texts of captions and cells, and the names of all elements."""
+    """Parses HTML: the texts of captions and cells, and the names of all elements."""
 
     def __init__(self, text):
         super().__init__()
@@ -46,7 +46,7 @@ class Cells(HTMLParser):
             self._open = None
 
 
-#: All elements that a table has.
+#: The only elements that tables may contain.
 ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
 
 

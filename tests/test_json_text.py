@@ -1,4 +1,4 @@
-"""Untrusted JSON: all of Python's JSON in UTF-8 is parsed as Python does; anything else is rejected with a message."""
+"""Untrusted JSON: what Python writes in UTF-8 is read; other bytes are parsed as Python parses them, or rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = st.recursive(
     | st.booleans()
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
-    # Halves of surrogate pairs have category Cs.
+    # Category Cs: halves of surrogate pairs
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
     | st.sampled_from(['"', "\\", '\\"', "\\u1", "𝄞"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('ab"\\', max_size=3), inner, max_size=4),
@@ -95,7 +95,7 @@ def test_what_looks_like_it_and_is_not():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-32-be"])
 def test_a_raised_recursion_limit_does_not_let_the_process_crash(encoding):
-    """In UTF-16, the bytes of '\u0122' include that of a quote."""
+    """In UTF-16, one of the bytes of '\u0122' is that of a quote."""
     deep = "[" * 300_000 + "]" * 300_000
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(10**6)
@@ -115,5 +115,5 @@ def test_it_takes_linear_time(part):
                 parse_json(content)
         return time.process_time() - start
 
-    # Quadratic time would take 64 times as long, about ten seconds.
+    # If the time were quadratic, it would be 64 times as long, about ten seconds.
     assert seconds(80_000) < 24 * seconds(10_000) + 2

@@ -1,4 +1,4 @@
-"""Arrays whose lengths differ from the lengths that the broadcast patterns of their types promise."""
+"""Arrays whose lengths contradict the broadcast patterns of their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMISE = "declares length 1"
 
 
 class Resized(Op):
-    """An array with the lengths that a call passes, even if the type promises others."""
+    """Returns an array with the lengths that a call passes, even if the type declares other lengths."""
 
     __props__ = ("kind",)
 
@@ -171,7 +171,7 @@ def test_a_file_computes_what_has_length_0(tmp_path):
 
 
 class FirstOfAll(OpenCLKernelBase):
-    """Adds the only element of its second input to all elements of the first: the kernel relies on the pattern."""
+    """An op whose kernel reads only the first element of the second input, as its broadcast pattern allows."""
 
     __props__ = ()
 
@@ -201,7 +201,7 @@ def test_an_op_with_kernels_of_its_own_gets_what_types_promise():
 
 
 class Half(FirstOfAll):
-    """Returns results that differ from its node's declaration."""
+    """An op whose results have another shape or dtype than its node declares."""
 
     __props__ = ("shape", "dtype")
 

@@ -23,7 +23,7 @@ from tests.opencl.lifted import both, lifted_function, ops_of
 scalar = theano.scalar
 INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float32", "float64"]
-STEP = 7  # the values below are paired with each other at all distances
+STEP = 7  # the values of the second operand are rotated by this many positions
 
 UNARY_FLOAT = [
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "cos", "cosh", "deg2rad", "erf", "erfc",
@@ -76,7 +76,7 @@ CASES = list(dict.fromkeys(cases()))
 
 
 def applied(ops, width=1):
-    """Return the results of scalar ops on arrays, each with its op and the arrays."""
+    """Apply scalar ops to arrays; return (op, arrays, result) for each."""
     cases = [(program_of(op, [array.dtype.name for array in arrays]), arrays) for op, arrays in ops]
     return [(*case, got) for case, got in zip(ops, device_results(cases, width), strict=True)]
 
@@ -106,7 +106,7 @@ def arguments(name, dtypes):
         arrays[0] = np.random.default_rng(3).uniform(-100, 100, 64).astype(dtypes[0])
     if name.startswith("convert_to_") and "int" in name and dtypes[0].startswith("float"):
         arrays[0] = np.random.default_rng(3).uniform(0, 100, 64).astype(dtypes[0])
-    if "range" in name:  # the host's Python accepts NaN in a range, and its C does not
+    if "range" in name:  # for NaN, the host's Python code and C code differ
         arrays = [np.nan_to_num(array, posinf=9, neginf=-9) for array in arrays]
     return arrays
 
@@ -181,7 +181,7 @@ def test_what_has_no_code_says_why():
 @pytest.mark.thorough_cases("int8")
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
 def test_functions_of_floats_with_whole_numbers_as_results(dtype):
-    """If an op is made to overwrite its input, it computes in double precision and truncates."""
+    """An op of integers whose result has the input's dtype computes in double precision, and truncates the result."""
     names = [*(name for name in UNARY_FLOAT if name not in ("arctanh", "arccos", "arcsin")), "sigmoid", "softplus"]
     makers = {**vars(scalar), "sigmoid": sigmoid.scalar_op, "softplus": softplus.scalar_op}
     x = theano.tensor.vector("x", dtype=dtype)

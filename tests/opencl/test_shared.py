@@ -241,7 +241,7 @@ def test_pickles_of_other_arrays():
     ours = arrays.from_host(context, np.arange(3.0))
     for array in (plain, ours, ours[::-2], ours[:0]):
         data = pickle.dumps(array)
-        assert b"optdb.opencl.pickling" in data  # files of other versions name this module
+        assert b"optdb.opencl.pickling" in data  # files that other versions wrote name this module
         twin = pickle.loads(data)
         assert twin.queue == context.queue
         np.testing.assert_array_equal(twin.get(), arrays.to_host(array))

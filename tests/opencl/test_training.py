@@ -1,4 +1,4 @@
-"""An unmodified script trains on the device when only the flag is set, with the same losses as on the host."""
+"""If the flag is set, an unmodified script trains on the device, with the same losses as on the host."""
 
 from __future__ import annotations
 

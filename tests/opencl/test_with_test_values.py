@@ -43,7 +43,7 @@ def test_functions_are_simulated_exported_and_lifted(setting, tmp_path, monkeypa
 
 @pytest.fixture(params=["host", "device"])
 def tested(request):
-    """Return an input with a test value, an expression of it and of a shared variable, and the variable's updates."""
+    """Return an input with a test value, expressions of this input and shared variables, and updates."""
     x = tt.fmatrix("x")
     x.tag.test_value = np.ones((3, 2), "float32")
     target = context_of("auto") if request.param == "device" else "cpu"
@@ -52,7 +52,7 @@ def tested(request):
     with theano.change_flags(compute_test_value="raise"):
         rows = tt.inc_subtensor((x * 2 + s)[:2], 1)
         outputs = [rows.T[:, ::-1].sum(axis=0), rows.argmax(axis=0) + x.shape[0], tt.dot(rows, tt.exp(0 * x).T).T]
-        # Theano's own rewriter tries to let the device op overwrite a protected input.
+        # For this output, Theano's own rewriter tries to make a device op overwrite a protected input.
         outputs.append(tt.inc_subtensor(kept[x.argmax(axis=1)], x.argmax(axis=1) + 1))
         outputs = [out.transfer("cpu") for out in outputs]
         return [x], outputs, [(s, (s.T * 2 + 1).T)]

@@ -25,7 +25,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Include them again before a test of another folder."""
+    """Include these objects again before a test of another folder."""
     if nextitem is None or _FOLDER not in nextitem.path.parents:
         gc.unfreeze()
         item.config.stash[_IS_FROZEN] = False

@@ -11,7 +11,7 @@ from profiles import check, measure, models, ways
     [
         ([1.0, 2.0], [1.0, 2.0], 0.0),
         ([1.0, 2.0], [1.0, 2.2], 0.2 / 2.2),
-        # It is far below the largest element of its array, so it is compared with a hundredth of that.
+        # 1e-9 is far below the largest element of its array, so its error is relative to a hundredth of that element.
         ([1e-9, 1.0], [3e-9, 1.0], 2e-7),
         ([0.0, 0.0], [0.0, 0.0], 0.0),
         ([0.0, 0.0], [0.0, 1.0], 1.0),
@@ -59,7 +59,7 @@ def test_errors_that_nudged_inputs_explain_are_accepted():
     calm = {"output 0": np.ones(2) + 1e-7, "update 0": np.array([1.0, 1e-12])}
     assert check.compare(expected, found, chaotic).agree
     assert not check.compare(expected, found, calm).agree
-    # Each array has its own bound.
+    # Each array has its own bound: output 0 is not chaotic.
     assert not check.compare(expected, {**found, "output 0": np.ones(2) + 1e-7}, chaotic).agree
 
 
@@ -71,7 +71,7 @@ def test_inputs_of_nudged_evaluations_differ_and_keep_their_values():
     values = check.evaluate(specification, measure.optimize(specification, way), way)
     nudged = check.of_nudged_inputs(specification, way)
     errors = [check.largest_error(values[name], nudged[name]) for name in values]
-    # A bias has a gradient of zero, except for rounding, by whose magnitude Adam divides.
+    # The gradient of a bias is zero, except for rounding errors; Adam divides the gradient by its magnitude.
     assert 1e-9 < max(errors) < 1e-3
     after = [spec.value.storage[0] for spec in specification.inputs if spec.shared]
     assert all(map(np.array_equal, before, after))

@@ -12,7 +12,7 @@ LEG = demo.Leg("mlp", "floatX=float64,cxx=", ("cold", "warm"), "without a C comp
 
 
 def parts(seconds=1.0):
-    """Return CPU and wall seconds of the parts of a start, all equal."""
+    """Return the CPU seconds and the wall seconds of the parts of a start; all numbers are equal."""
     return dict.fromkeys(starts.CPU_PARTS, seconds), dict.fromkeys(starts.WALL_PARTS, seconds)
 
 

@@ -47,7 +47,7 @@ def test_a_call_is_told_with_what_happened_in_it(capsys):
 
 @pytest.mark.parametrize("name", sorted(jax_nets.NETS))
 def test_jax_computes_the_models(name):
-    """It takes three steps from the same values; the costs show whether the update rule is the same."""
+    """JAX and Theano run three steps from the same values; their costs show whether the update rules are the same."""
     pytest.importorskip("jax")
     sizes = steps.SMALL.get(name, {})
     model = models.build(name, **sizes)

@@ -15,7 +15,7 @@ RNG = np.random.RandomState(0)
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Do not compile C: the reference of the interpreter also runs Python."""
+    """Compile no C code: the interpreter is compared with a function that also runs in Python."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
@@ -124,7 +124,7 @@ def test_errors_name_the_node():
 
 
 def test_next_values_are_not_written_to_by_the_next_call():
-    """Theano's Alloc writes into the array that it finds in its cell."""
+    """Theano's Alloc overwrites the array in its cell, so the cell must not hold the current value of a variable."""
     x, s = tt.dscalar("x"), theano.shared(np.zeros(3), "s")
     filled = tt.alloc(x, 3)
     f = theano.function([x], s + filled, updates=[(s, filled)], mode=theano.Mode(Interpreter(), None))

@@ -1,4 +1,4 @@
-"""Lifts of the models, in one pass and node by node."""
+"""Lifting the models to the device, in one pass and node by node."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from optdb.opencl import contexts, lifters_db
 from profiles import lift, measure, models
 from tests.zoo import SMALL
 
-#: Models that take long at their own sizes: repeated layers are omitted. `profiles.lift` counts all.
+#: Smaller sizes, with fewer repeated layers, of models that take long. `profiles.lift` counts all layers.
 SMALLER = {name: SMALL[name] for name in ("sb_resnet", "cifar_resnet", "resnet50")}
 #: All models except sb_resnet56, which is sb_resnet with more of the same layers.
 KNOWN = [name for name in models.known() if not name.startswith("keras") and name != "sb_resnet56"]
-#: The models among them that take long.
+#: The models in `KNOWN` that take long.
 SLOW = ["vae", "mixture", "gp", "lstm", "gru30", "gru30_gates", "transformer", "resnet50", "cifar_resnet", "sb_resnet"]
 
 

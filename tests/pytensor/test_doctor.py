@@ -15,7 +15,7 @@ from optdb.runtime.errors import DeviceError
 
 
 def installed(monkeypatch, **versions):
-    """Make packages appear in other versions, or missing."""
+    """Make packages appear to have the given versions, or to be missing (None)."""
     found = support.found
     monkeypatch.setattr(support, "found", lambda name: versions[name] if name in versions else found(name))
 

@@ -49,7 +49,7 @@ REDUCTIONS = {
     "gradient of max": lambda x, axis: pt.grad(x.max(axis=axis).sum(), x),
     "gradient of logsumexp": lambda x, axis: pt.grad(pt.logsumexp(x, axis=axis).sum(), x),
 }
-#: PyTensor's own errors for dtypes that a reduction does not support, or that have no gradient.
+#: The errors that PyTensor raises if a reduction, or its gradient, does not support a dtype.
 NOT_BUILT = (TypeError, NotImplementedError, AttributeError, AssertionError)
 #: Reductions that have no value, or a special value, if there are no elements; each test run includes them.
 QUICK = ("logsumexp", "max", "sum", "CAReduce of and_", "Min from inf on")
@@ -70,7 +70,7 @@ def _outcome(function, value):
 
 
 def _compiled(x, result, mode):
-    """Return a compiled function, or one that raises the compilation's error: the host may fold constants."""
+    """Return a compiled function; if compiling it raises (when constants are folded), calls raise the error instead."""
     try:
         return pytensor.function([x], result, mode=mode, on_unused_input="ignore")
     except Exception as error:

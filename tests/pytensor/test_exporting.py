@@ -139,7 +139,7 @@ def test_other_shapes_than_the_examples_are_refused(path):
 
 
 def test_the_latest_plan_of_a_shape_is_written(path):
-    """Calls with other shapes and values come before it and in between."""
+    """The last call of a shape is exported, although it follows calls with other shapes and values."""
     x = pt.vector("x")
     f = compiled([x], pt.exp(x))
     for values in (np.zeros(5), np.zeros(7), np.ones(5)):
@@ -178,7 +178,7 @@ print(float(logp), dlogp.shape)
 
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_file_updates_its_shared_values(path, device_kind):
-    """The next value of one variable is the current value of another, and both are results."""
+    """The next value of one variable is another variable's current value, and both variables are results."""
     x = pt.vector("x")
     w, before = pytensor.shared(np.ones(5), "w"), pytensor.shared(np.zeros(5), "before")
     step = compiled([x], [w, before, (w * x).sum()], updates=[(w, w - 0.5 * x), (before, w)], name="step")
@@ -240,7 +240,7 @@ def test_the_latest_calls_are_the_examples(path):
 
 
 def test_a_call_computes_nothing_for_the_file(path):
-    """Neither the function nor its shared variables change."""
+    """Exporting changes neither the function nor its shared variables."""
     x, w = pt.scalar("x"), pytensor.shared(1.0, "w")
     f = compiled([x], w * x, updates=[(w, w + x)])
     export(f, path, [(1.0,)])

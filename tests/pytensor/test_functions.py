@@ -30,7 +30,7 @@ from tests.effort import examples
 from tests.pytensor.comparing import compare, mode_of_kind, sort_on_host
 
 RNG = np.random.default_rng(5)
-#: More bytes than any argument that is copied in each call.
+#: A number of elements; arguments of this size are too large to be copied in each call.
 LARGE = 20_000
 
 

@@ -15,7 +15,7 @@ from optdb.pytensor import compile_nutpie
 from optdb.pytensor.nutpie_models import _Functions
 from profiles.pytensor import models
 
-#: It is installed in the environment of `make pytensor`.
+#: The library, which is installed in the environment of `make pytensor`.
 nutpie = pytest.importorskip("nutpie", reason="nutpie is not installed: pip install 'optdb[nutpie]'")
 pytestmark = pytest.mark.filterwarnings("ignore::optdb.pytensor.TooSmallWarning")
 

@@ -38,7 +38,7 @@ def test_unary_scalars(name):
 
 
 def test_scaled_bessel_functions_need_no_host():
-    """They occur in von Mises distributions and in periodic Gaussian processes."""
+    """Scaled Bessel functions occur in von Mises distributions and in periodic Gaussian processes."""
     given = np.concatenate([RNG.uniform(-80, 80, 20), [0, 1e5]])
     compare([v], [pt.ive(2, v), pytensor.grad(pt.ive(1, v).sum(), v)], [given])
     compare([v], pt.ive(v, 400.0), [np.arange(0.0, 120, 7)])

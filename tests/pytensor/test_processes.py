@@ -13,7 +13,7 @@ from optdb.pytensor import processes
 
 parallel = pytest.importorskip("pymc.sampling.parallel", reason="PyMC is not installed: pip install 'optdb[pymc]'")
 
-#: A script that samples in two processes; a test fills in its first lines, and how it starts to sample.
+#: A script that samples in two processes; a test fills in its imports, and the way in which it starts to sample.
 SCRIPT = """
 {imports}
 import numpy as np
@@ -84,7 +84,7 @@ def method_of(mp_ctx, mode):
 
 @pytest.fixture
 def forking(monkeypatch):
-    """Fork processes by default, as up to Python 3.13."""
+    """Make "fork" the default start method of processes, as it is up to Python 3.13."""
     monkeypatch.setattr(multiprocessing, "get_context", _forking(multiprocessing.get_context))
 
 

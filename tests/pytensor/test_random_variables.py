@@ -25,7 +25,7 @@ ON_DEVICE = "advancing a random generator by"
 
 
 def generator(seed: int = 3, has_half: bool = False) -> np.random.Generator:
-    """Return a generator, which may hold half of a word."""
+    """Return a generator; with `has_half`, it holds the unused half of a 64-bit word."""
     made = np.random.default_rng(seed)
     if has_half:
         made.integers(0, 10, dtype="int32")
@@ -37,7 +37,7 @@ def state_of(rng):
 
 
 def drawn(variable, *parameters, rng=None, mode="OPENCL", calls=3, **options):
-    """Return a function of no arguments that draws a random variable, its draws in some calls, and its generator."""
+    """Return a function without arguments that draws a random variable, the draws of some calls, and the generator."""
     rng = pytensor.shared(generator() if rng is None else rng)
     following, draws = variable(*parameters, rng=rng, return_next_rng=True, **options)
     function = pytensor.function([], draws, updates={rng: following}, mode=mode)
@@ -119,7 +119,7 @@ def test_categorical_draws(size, dtype):
     p = np.random.default_rng(1).dirichlet(np.ones(6), (4,)).astype(dtype)
     assert_drawn_like_numpy(pt.random.categorical, p, size=size)
     assert_drawn_like_numpy(pt.random.categorical, p[0], size=size)
-    # The probabilities add up to less than some of the drawn numbers.
+    # The probabilities add up to 0.5, so some of the drawn numbers are larger than their sum.
     assert_drawn_like_numpy(pt.random.categorical, p * np.asarray(0.5, dtype), size=size)
 
 
@@ -146,7 +146,7 @@ def test_bernoulli_draws_without_numba_are_those_of_python():
 
 
 def chained(rng, mode="OPENCL", host=False):
-    """Return a function that draws three variables from one generator, optionally one of them on the host."""
+    """Return a function that draws three variables from one generator; with `host`, the second one on the host."""
     following, a = pt.random.uniform(size=(3000, 2), rng=rng, return_next_rng=True)
     middle = pt.random.normal if host else pt.random.laplace
     following, b = middle(a, 2.0, rng=following, return_next_rng=True)

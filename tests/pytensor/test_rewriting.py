@@ -114,7 +114,7 @@ BINARY = [pt.add, pt.sub, pt.mul, pt.maximum, lambda x, y: x / (1 + pt.sqr(y)), 
 
 
 def random_graph(choices):
-    """Return a random graph over two matrices, in which each choice applies an operation to earlier results."""
+    """Return a graph over two matrices; each of the drawn choices applies an operation to earlier results."""
     x, y = pt.matrix("x", dtype="float64"), pt.matrix("y", dtype="float64")
     made = [x, y, pt.as_tensor_variable(2.0)]
     for which, first, second in choices:
@@ -272,7 +272,7 @@ def test_an_array_of_another_shape_or_dtype_is_not_overwritten(other):
 
 @pytest.mark.slow
 def test_distribution_from_inputs_to_outputs_where_it_explodes():
-    """PyTensor itself applies `local_greedy_distributor` hundreds of times to this graph."""
+    """The engine limits `local_greedy_distributor`, which PyTensor itself applies hundreds of times to this graph."""
     from optdb.topo.result import collect
 
     with optdb.pytensor.enable(), collect() as results:

@@ -44,7 +44,7 @@ def _context_without_double():
 WITHOUT = Mode(_WithoutDouble(), optdb.pytensor.OPENCL.provided_optimizer)
 DEVICES = {"with double": optdb.pytensor.OPENCL, "without": WITHOUT}
 
-#: For each family of ops, the compared results. Lambdas are called with floatX=float32.
+#: For each family of ops, functions that return the results to compare; they are called with floatX=float32.
 FAMILIES = {
     "scalars": lambda: [
         pt.exp(x) * pt.tanh(y),
@@ -132,7 +132,7 @@ def test_a_graph_of_single_precision_keeps_its_inputs_and_updates():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_random_variables(device):
-    """Standard uniform numbers are exact; others need double precision, or have other values than PyTensor's."""
+    """Standard uniform numbers equal PyTensor's; other numbers need double precision, or differ from PyTensor's."""
     random_on_device = optdb.pytensor.opencl_mode(random="device").linker
     linker = _WithoutDouble(random="device") if device == "without" else random_on_device
     cases = [

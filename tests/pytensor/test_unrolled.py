@@ -88,7 +88,8 @@ def test_replaced_elements_are_stored_by_one_kernel():
 
 @pytest.mark.parametrize("most", [5, 12])
 def test_bodies_are_divided_until_they_fit(most, monkeypatch):
-    # Storing a stored tensor again does not shrink a body, so lowering would never end.
+    # Lowering stores tensors until bodies are small enough. It must not choose a tensor that is already stored: this
+    # would not shrink a body, and lowering would never end.
     monkeypatch.setattr(elementwise, "MOST_SCALARS", 4)
     x = pt.vector("x", dtype="float64", shape=(5,))
     scalars = [x[0]]

@@ -1,4 +1,4 @@
-"""Shared variables that functions in mode OPENCL update: everything that reads and writes them, and repeated calls."""
+"""Shared variables that functions in mode OPENCL update: all ways to read and write them, and repeated calls."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 1 << 18])
 def test_what_the_host_updates_in_place_is_read(mode, size):
-    """A large array stays on the device, and must not be confused with the one that was sent."""
+    """The host overwrites the array of a variable; the device must not use the values that it was sent earlier."""
     state = pytensor.shared(np.zeros(size))
     read = pytensor.function([], state.sum(), mode=mode)
     step = pytensor.function([], [], updates={state: state + 1}, mode=Mode("py", "fast_run"))

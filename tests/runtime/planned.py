@@ -140,7 +140,7 @@ MANIFEST: dict[str, Any] = {
 
 MEMBERS = {"arrays/0.npy": array_bytes(np.zeros(3, np.float32)), "programs/0.cl": SOURCE.encode()}
 
-#: Like `MANIFEST`, with a second argument, and with all kinds of commands, sources and results.
+#: `MANIFEST` with a second argument, and with all kinds of commands, sources and results.
 LARGER = copy.deepcopy(MANIFEST)
 _METHOD = LARGER["methods"][0]
 _METHOD["signature"]["returns"] = "list"
@@ -200,5 +200,5 @@ def plan(path: Path, source: str = SOURCE, members: dict[str, bytes] | None = No
 
 
 def trace_with(**changes: Any) -> dict[str, Any]:
-    """Return changes for `plan` that apply to the traces for both kinds of device."""
+    """Return arguments for `plan` that make the same changes in the traces for both kinds of device."""
     return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}

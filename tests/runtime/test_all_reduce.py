@@ -53,13 +53,13 @@ def in_threads(work, count):
 
 
 def test_commands_bring_vectors_and_results_without_python():
-    """In each of several turns, one call of C runs the lists of each of two threads."""
+    """Two threads run their command lists several times; each run is a single call of C code."""
     contexts, table, turns = [new_context(), new_context()], MemberTable(2, 20), 4
-    # The other thread may still read a round's vectors when a thread ends.
+    # Keep the rounds, because one thread may still read a round's vectors when the other has ended.
     rounds = []
 
     def work(rank):
-        # A thread has its own context, as each device does.
+        # Each thread has its own context, because each device does.
         context, member = contexts[rank], table.member(rank)
         round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
         rounds.append(round_)
@@ -85,7 +85,7 @@ def test_commands_bring_vectors_and_results_without_python():
 
 
 class Refused(Exception):
-    """C code did not finish a round."""
+    """Raised instead of finishing a round in Python, if C code has not finished it."""
 
 
 def refuse(round_):
@@ -111,7 +111,7 @@ def test_a_device_that_does_not_come_in_time_is_named():
     members = [begun(rank, table, 3) for rank in range(3)]
     assert all(isinstance(member, Member) for member in members)
     first, second = (round_of(member, reduce=refuse) for member in members[:2])
-    for _ in range(2):  # the second time at once
+    for _ in range(2):  # the second call raises at once
         with pytest.raises(Refused, match="2"):
             in_threads(lambda rank: (first, second)[rank].run(), 2)
     members[2].begin(2, 3, True)

@@ -1,4 +1,4 @@
-"""Values that are live at the same time never share memory; other values do."""
+"""Values that are live at the same time never share memory; values that are not may share it."""
 
 from __future__ import annotations
 

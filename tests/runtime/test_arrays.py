@@ -141,7 +141,7 @@ def test_a_numpy_scalar_keeps_an_array_on_its_device():
 
 
 def test_pyopencl_reductions_stay_on_the_device(monkeypatch):
-    # Its kernels include its headers, whose folder conftest.py omits.
+    # PyOpenCL's own kernels include its headers, whose folder conftest.py removes from the options.
     monkeypatch.setattr(pyopencl, "_DEFAULT_INCLUDE_OPTIONS", ["-I", pyopencl._find_pyopencl_include_path()])
     _, there = _host_and_device()
     assert not there.all().get()
@@ -166,7 +166,7 @@ def test_an_array_is_not_had_without_a_copy():
     if int(np.__version__.partition(".")[0]) >= 2:
         with pytest.raises(ValueError, match="omit copy=False"):
             np.array(there, copy=False)
-    else:  # NumPy 1 copies where necessary
+    else:  # in NumPy 1, copy=False allows copies that are necessary
         assert np.array(there, copy=False).shape == (2, 3)
 
 

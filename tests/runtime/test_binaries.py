@@ -222,7 +222,7 @@ def test_a_key_stands_for_all_that_a_binary_depends_on(monkeypatch):
 
 @pytest.fixture
 def compiled(kept, monkeypatch):
-    """Keep the programs of all devices in a test folder; list the compiled programs."""
+    """Store the programs of all devices in a test folder; return a list to which each compiled program is added."""
     sources = []
     real = build._compile
 

@@ -40,7 +40,7 @@ def test_a_driver_that_refuses_another_context(monkeypatch):
 
 @pytest.mark.usefixtures("alone")
 def test_a_driver_that_has_room_once_others_are_gone(monkeypatch):
-    """Contexts that are no longer used may be in reference cycles with the values they keep."""
+    """Reference cycles may keep unused contexts alive, so garbage is collected before the driver is tried again."""
     kept = Context("opencl")
     kept.kept["a cycle"] = kept
     gone, made = weakref.ref(kept), context_module.cl.Context

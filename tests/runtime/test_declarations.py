@@ -27,7 +27,7 @@ def with_header():
 
 
 def with_quirk(value: bool) -> Context:
-    """Return a context of the tests' device whose programs declare functions, or whose driver parses its header."""
+    """Return a context of the tests' device with the quirk `parses_large_header`, or without it."""
     context = Context(runtime_context().spec)
     quirks = replace(context.profile.quirks, parses_large_header=value)
     context.profile = replace(context.profile, quirks=quirks)
@@ -35,7 +35,7 @@ def with_quirk(value: bool) -> Context:
 
 
 def arguments(signature, scalar, width):
-    """Return the arguments of a function with a signature, as vectors a, b and c and numbers s."""
+    """Return the arguments of a function with the given signature; vectors are named a, b and c, and numbers s."""
     taken = re.search(r"\((.*)\)", signature)[1].split(", ")
     vectors = iter("abc")
     given = {"S": lambda: "s", "int": lambda: "2", "N": lambda: f"(int{width})2"}
@@ -55,7 +55,7 @@ def results(source, context, values, words):
 
 
 def statements(table, scalar, width):
-    """Return a statement for each function of a table, which writes its result into its own 16 words."""
+    """For each function of a table, return a statement that writes the function's result to 16 separate words."""
     lines = []
     for signature, names in table.items():
         for name in names.split():
@@ -64,7 +64,7 @@ def statements(table, scalar, width):
             if kind is None:
                 kind = "int" if not width else {"float": "int", "double": "long"}[scalar]
             place = f"(__global {kind}{'' if width == '3' else width} *)(out + 16 * {len(lines)})"
-            # An assignment of three elements may write a fourth one.
+            # An assignment of a vector of three elements may also write a fourth element.
             lines.append(f"vstore3({call}, 0, {place});" if width == "3" else f"*{place} = {call};")
     return lines
 
@@ -84,7 +84,7 @@ def test_functions_of_elements(name, caplog):
     table, scalars, widths = TABLES[name]
     kinds = [(scalar, width) for scalar in scalars for width in widths]
     if is_quick() and len(widths) > 1 < len(scalars):
-        # Each scalar type and each width once or twice.
+        # Each scalar type and each width occurs once or twice.
         kinds = [kind for kind in kinds if (scalars.index(kind[0]) + widths.index(kind[1])) % 2 == 0]
     for scalar, width in kinds:
         lines = statements(table, scalar, width)

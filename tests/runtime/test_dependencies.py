@@ -52,11 +52,11 @@ def test_a_command_waits_for_a_phase_with_room():
     def used(reads, writes):
         return [ByteRange(reads, 0, 8, False), ByteRange(writes, 0, 8, True)]
 
-    # A chain of 1, 2, 3 and 4, and two commands that read 1 and have no dependents.
+    # A chain of commands via memories 1, 2 and 3; two other commands read memory 1, and nothing depends on them.
     commands = [used(0, 1), used(1, 2), used(1, 9), used(1, 10), used(2, 3), used(3, 4)]
     tiles, is_long = [4, 4, 2, 2, 2, 1], [False, True, False, True, False, True]
     assert roomy_phases_of(commands, tiles, is_long, 4) == [0, 1, 2, 3, 2, 3]
-    # Without spare capacity, postponing gains nothing.
+    # Commands are not postponed to phases without spare capacity.
     assert roomy_phases_of(commands, [4, 4, 2, 2, 4, 4], is_long, 4) == [0, 1, 1, 1, 2, 3]
     assert roomy_phases_of(commands, tiles, [False] * 6, 4) == [0, 1, 2, 3, 2, 3]
     assert roomy_phases_of([], [], [], 4) == []

@@ -174,7 +174,7 @@ NAMES = frozenset([*SHORT_NAMES, *SHORT_NAMES.values()])
 
 
 def asked_names(source):
-    """Return the lines of a module that query a device's driver names or type, or compare a driver's name."""
+    """Yield the lines of a module that query a device's type or its driver's names, or compare a driver's name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in ASKED:
             if not ast.unparse(node.value).endswith(("profile", "profile_of(device)")):

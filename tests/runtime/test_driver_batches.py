@@ -142,7 +142,7 @@ def never(*args, **kwargs):
 
 @pytest.fixture(params=["run", "run_with_gil"])
 def way(request, monkeypatch):
-    """How lists run as batches: a short list keeps the GIL."""
+    """Run a test with batches that release the GIL, and with batches that are so short that they keep it."""
     least = 1 if request.param == "run" else 100
     options = ContextOptions(batch_thresholds=BatchThresholds(times=1, calls=least))
     monkeypatch.setattr(runtime_context(), "options", options)
@@ -163,7 +163,7 @@ def test_one_call_enqueues_a_batch(program, arrays, way, monkeypatch):
 def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(program, arrays, way):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
-    # Groups of three items do not divide four.
+    # These launches fail: four items cannot be divided into groups of three.
     for wrong in (listed[0], listed[3]):
         wrong.call = driver_calls().launch(queue, wrong.kernel, wrong.global_size, (3, 1))
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_a_batch_does_without_the_lock_of_python():
             done.append(event)
             event.set_status(cl.command_execution_status.COMPLETE)
 
-    # The batch waits for it; it would wait forever if it held the GIL.
+    # The batch waits for the timer's thread; if the batch held the GIL, it would wait forever.
     timer = threading.Timer(0.05, end_waits)
     timer.start()
     batch.run()
@@ -256,7 +256,7 @@ def test_each_function_is_called_by_its_prototype(program, arrays):
         PreparedCall(loop.optdb_agree, missing, ctypes.c_uint64(10**6)),
         PreparedCall(loop.optdb_note_time, seconds),
     ]
-    # The last one uses several devices.
+    # All functions are called except for `optdb_all_reduce`, which uses several devices.
     assert {call.func.__name__ for call in prepared} == {*driver_batches._FUNCTIONS} - {"optdb_all_reduce"}
     begin = time.clock_gettime(time.CLOCK_MONOTONIC)
     Batch(prepared, [never] * len(prepared)).run()
@@ -292,7 +292,7 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
 
 @pytest.fixture
 def loading(monkeypatch, tmp_path):
-    """Loads the loop from a separate path, linked by the usual linker, which writes the same bytes each time."""
+    """Load the loop from a separate path. It is linked by the usual linker, which writes the same bytes each time."""
     monkeypatch.delenv("COMPILER_PATH", raising=False)
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
     monkeypatch.setattr(driver_batches, "loop_library", functools.cache(driver_batches.loop_library.__wrapped__))
@@ -303,7 +303,7 @@ def test_a_loop_without_its_end_is_compiled_again(loading, kept):
     path = driver_batches._path()
     assert driver_batches.loop_library()
     content = path.read_bytes()
-    path.unlink()  # the process has the file mapped
+    path.unlink()  # do not overwrite the old file, because this process has mapped it
     path.write_bytes(content[: int(kept * len(content))])
     driver_batches.loop_library.cache_clear()
     assert driver_batches.loop_library()

@@ -1,4 +1,4 @@
-"""Bound commands are driver calls without events; if one fails, PyOpenCL raises its own error."""
+"""Bound commands call the driver without events; if a call fails, PyOpenCL repeats it, and raises its own error."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def never(*args, **kwargs):
 
 @pytest.fixture
 def without_pyopencl(monkeypatch):
-    """Prevent PyOpenCL from enqueueing anything, once the device has been tried."""
+    """Prevent PyOpenCL from enqueueing anything; the trial of the device runs before."""
     runtime_context()
     monkeypatch.setattr(commands, "_launch", never)
     for name in ("enqueue_copy", "enqueue_fill_buffer"):

@@ -116,7 +116,7 @@ def test_no_byte_can_be_changed(place, by, cut):
             there = load(path, _context())
         except FileError:
             return
-        # The other contents of a zip archive, such as dates, are ignored.
+        # The change is in a part of the zip archive that is ignored, such as a date.
         np.testing.assert_array_equal(there(X), 2 * X)
     finally:
         path.unlink(missing_ok=True)
@@ -196,12 +196,12 @@ def test_programs_that_do_not_build(tmp_path, context):
 
 
 def launch(**changes):
-    """Return the commands with some fields of the launch changed."""
+    """Return the commands of the trace with changes to some fields of the launch."""
     return [TRACE["commands"][0], {**LAUNCH, **changes}]
 
 
 def launch_with(position, arg):
-    """Return the commands with one argument of the launch changed."""
+    """Return the commands of the trace with a change to one argument of the launch."""
     args = list(LAUNCH["args"])
     args[position] = arg
     return launch(args=args)
@@ -394,7 +394,7 @@ def test_a_result_beyond_its_memory(tmp_path, context, result):
 
 
 def test_a_call_with_an_empty_result_is_done_with_its_arguments(tmp_path, context, monkeypatch):
-    """The caller may then change them, although no copy of a result has waited for the device."""
+    """When a call returns, the device no longer reads the arguments, even if no copy of a result has waited for it."""
     there = load(plan(tmp_path / "f.optdb", **trace_with(results=[array_result(1, [0], [4])])), context)
     finished = []
     queue_class = type(context.queue)
@@ -459,7 +459,7 @@ def test_a_manifest_that_is_nested_too_deeply(tmp_path, context):
         file.writestr("manifest.json", manifest)
         file.writestr("manifest.sha256", hashlib.sha256(manifest.encode()).hexdigest())
     usual = sys.getrecursionlimit()
-    sys.setrecursionlimit(10**6)  # like programs that pickle large graphs
+    sys.setrecursionlimit(10**6)  # as programs do that pickle large graphs
     try:
         with pytest.raises(FileError, match="nested too deeply"):
             load(path, context)

@@ -114,7 +114,7 @@ def test_a_limit_that_is_none(tmp_path, context):
 
 
 def any_shape(path):
-    """Write the file for vectors of any length, whose values take twice their memory."""
+    """Write a plan for vectors of any length; its workspace takes twice the memory of a vector."""
     memories = [workspace("$1"), workspace("$1"), workspace("$1", own_buffer=True)]
     return plan(path, **trace_with(guards=[], memories=memories))
 
@@ -157,7 +157,7 @@ def with_text(path, text):
 
 
 def chained(count):
-    """Return a manifest with entries that each depend on all arguments before it."""
+    """Return a manifest with a chain of entries, each of which depends on all arguments up to its own."""
     manifest = copy.deepcopy(MANIFEST)
     (method,) = manifest["methods"]
     argument = {**method["signature"]["arguments"][0], "broadcastable": []}
@@ -194,7 +194,7 @@ def test_manifests_are_read_in_linear_time(tmp_path, context, name):
         return seconds_and_bytes(lambda: load(path, context))
 
     load_one(100)
-    # Eight times the size takes much less than 64 times as long.
+    # Time is not quadratic: a file of eight times the size would then take 64 times as long.
     assert load_one(160_000)[0] < 24 * load_one(20_000)[0] + 0.2
 
 
@@ -218,7 +218,7 @@ def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_as_much_as_is_estimated_is_enough(tmp_path, context):
-    """The objects of a manifest take no more memory than is counted for it."""
+    """The objects of a loaded manifest take no more memory than the limits count for it."""
     for name, text in TEXTS.items():
         path = with_text(tmp_path / "f.optdb", text(100_000))
         _, most = seconds_and_bytes(lambda path=path: load(path, context))
@@ -227,7 +227,7 @@ def test_as_much_as_is_estimated_is_enough(tmp_path, context):
 
 @pytest.mark.slow
 def test_a_list_of_very_many_members(tmp_path, context):
-    """Members are empty and have short names: the entry of each takes more memory than it takes in the file."""
+    """Members are empty and have short names, so the list of members takes more memory than the file has bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         file.writestr("a", b"")

@@ -1,4 +1,4 @@
-"""First calls in a child process: damage that a compiler or a kernel does to a process is confined to the child."""
+"""Rehearsals: the first call runs in a child process, so that a compiler or a kernel can only damage the child."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.array([1, 2, 3], np.float32)
 
 @pytest.fixture
 def context(tmp_path, monkeypatch):
-    """Return a context without known kernels, which stores programs in a separate folder."""
+    """Return a context for which no kernel has been tried; it stores programs in a test folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path / "binaries"))
     return Context("opencl")
 
@@ -46,11 +46,11 @@ def test_a_first_call_is_done_in_a_child_once(tmp_path, context, started):
     there = load(path, context, build_in_child=True)
     for _ in range(3):
         np.testing.assert_array_equal(there(X), 2 * X)
-    # The child's additions to its shared values stay there.
+    # What the child has added to the shared value does not count here.
     np.testing.assert_array_equal(there.get("total"), 3 * X)
     np.testing.assert_array_equal(load(path, context, build_in_child=True)(X), 2 * X)
     assert len(started) == 1
-    # Another process finds that on disk.
+    # The finding is on disk, where another process would also find it.
     np.testing.assert_array_equal(load(path, Context("opencl"), build_in_child=True)(X), 2 * X)
     assert len(started) == 1
     other = plan(path, **trace_with(commands=[TRACE["commands"][0], {**LAUNCH, "local_size": [1]}]))

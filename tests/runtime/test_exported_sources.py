@@ -75,7 +75,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("__attribute__ void g() {}", "unsupported form"),
         ("__attribute__((aligned(99999999))) int a;", "unsupported form"),
         ("__attribute__((pure" + ",pure" * 30 + ")) int a;", "unsupported form"),
-        # Arguments that a driver trusts, under their own names and others
+        # Arguments that a driver does not check, with the names of their types and with other names
         ("__kernel void f(sampler_t s) {}", "'sampler_t'"),
         ("__kernel void f(read_only image2d_t s) {}", "'image2d_t'"),
         ("__kernel void f(__global float *x, image2d_array_t i) {}", "'image2d_array_t'"),
@@ -139,7 +139,7 @@ def test_reading_takes_linear_time(text):
         return time.process_time() - start
 
     seconds(1000)
-    # Eight times the size takes much less than 64 times as long.
+    # Time is not quadratic: eight times the size would then take 64 times as long.
     assert seconds(80_000) < 24 * seconds(10_000) + 0.1
 
 
@@ -183,7 +183,7 @@ def test_any_text_is_read_or_refused_in_words(source):
 )
 def test_what_is_left_of_a_source(source, wanted):
     def tokens(text):
-        # White space matters only in pragmas.
+        # Spaces only matter in directives, such as pragmas.
         return [
             line.split() if line.startswith("#") else re.findall(r"\w+|--|\+\+|\S", line) for line in text.split("\n")
         ]

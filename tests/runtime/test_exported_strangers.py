@@ -95,7 +95,7 @@ ODD = st.one_of(
 
 
 def changed(manifest, changes):
-    """Return a manifest with other values at some of its paths."""
+    """Return a copy of a manifest with changes, each a path and a value; skip paths that do not exist."""
     manifest = copy.deepcopy(manifest)
     for path, value in changes:
         inner = manifest
@@ -215,7 +215,7 @@ def test_headers_of_arrays(tmp_path, context, content):
 
 
 def test_members_within_each_other(tmp_path, context):
-    """A small file lists the same megabyte a thousand times as a member."""
+    """A file of one megabyte lists this megabyte as the content of a thousand members."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as file:
         file.writestr("arrays/0.npy", b"x" * 2**20)
@@ -302,7 +302,7 @@ def test_a_list_of_members_that_is_not_true(tmp_path, context, change, words):
     path = tmp_path / "f.optdb"
     pack(path, LARGER, MEMBERS)
     with zipfile.ZipFile(path, "a") as file:
-        file._didModify = True  # the list is written again
+        file._didModify = True  # write the list of members again
         change(file.getinfo("arrays/0.npy"))
     with pytest.raises(FileError, match=words):
         load(path, context)
@@ -361,10 +361,10 @@ def test_a_table_that_is_not_what_the_kernels_take(tmp_path, context, kernels):
 
 @pytest.mark.parametrize("kind", ["uint", "sampler_t"])
 def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatch, kind):
-    """A kernel is not launched if the driver reports parameters that differ from its declaration."""
+    """A kernel is not launched if the driver reports other parameters than the kernel's declaration has."""
 
     class Told:
-        """A kernel as another driver might report it."""
+        """A kernel about which a driver reports other facts."""
 
         num_args = 6
 
@@ -398,13 +398,13 @@ LOCAL = {"kind": "local", "nbytes": (1 << 64) - 1}
         trace_with(results=[array_result(1, [3], [(1 << 63) - 1])]),
         trace_with(results=[array_result(1, [3], [4], offset=(1 << 63) - 1)]),
         trace_with(results=[array_result(1, [3], [-(1 << 62)], offset=1 << 63)]),
-        # Tables computed from unsuitable values.
+        # Tables whose inputs have an unsuitable kind, dtype or shape.
         trace_with(results=[{"kind": "host", "value": table("mentions", of_argument(0))}]),
         trace_with(results=[{"kind": "host", "value": table("distinct", of_numbers("int64", 1.5))}]),
         trace_with(
             results=[{"kind": "host", "value": table("begins", reshaped(of_numbers("int64", 1, 2, 3, 4), 2, 2))}]
         ),
-        # Numbers whose computation is invalid, such as a division by zero.
+        # Numbers that cannot be computed, for example because of a division by zero.
         trace_with(
             entries=[*TRACE["entries"], arithmetic("//", "$0", 0)],
             results=[{"kind": "numbers", "dtype": "float32", "numbers": ["$2"], "ndim": 0}],

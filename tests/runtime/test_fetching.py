@@ -27,7 +27,8 @@ def test_values_of_several_arrays(dtype, prepared, monkeypatch):
     context = runtime_context()
     values = [np.random.default_rng(seed).normal(size=9).astype(dtype) for seed in range(2)]
     arrays, mirror = [from_host(context, each) for each in values], HostMirror(context, np.dtype(dtype), 9)
-    # Two arrays are fetched in this order; the call is prepared again when the array changes.
+    # Fetch the two arrays in the order below. The prepared call is reused if the same array is fetched twice in a
+    # row; otherwise, the call is prepared again.
     for turn in (0, 0, 1, 0, 1, 1):
         np.testing.assert_array_equal(fetched(mirror, arrays[turn]), values[turn])
 

@@ -1,4 +1,4 @@
-"""Barriers over all groups of a launch are tried once per device, and a failed trial gives the reason."""
+"""Barriers over all groups of a launch are tried once per device; if a trial fails, its finding has a reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.runtime.grid_barriers import GRID_BARRIERS, is_tried, kept_findings, 
 
 @pytest.fixture
 def context(monkeypatch, tmp_path):
-    """Return a context of a device that has not been tried."""
+    """Return a context of a device on which no barrier has been tried."""
     monkeypatch.setattr(tuning, "path_of", lambda key: tmp_path / "finding.json")
     return Context("opencl")
 
@@ -34,7 +34,7 @@ def test_all_barriers_are_tried_in_processes_of_their_own(context, monkeypatch):
     assert tried == list(GRID_BARRIERS)
     found = kept_findings(context)
     assert found["PTX release"] == {"right": False, "reason": "the trial ended with status 0: it crashed"}
-    assert tried == list(GRID_BARRIERS)  # the second time, from disk
+    assert tried == list(GRID_BARRIERS)  # no new trial: the findings were read from disk
     assert usable_barrier(context) is GRID_BARRIERS["atomics"]
 
 
@@ -111,6 +111,6 @@ def test_the_trial_comes_to_its_end_on_a_processor(context):
     found = try_barriers(context, until_right=False)
     assert list(found) == list(GRID_BARRIERS)
     assert "does not build" in found["PTX release"]["reason"]
-    # Groups that spin on the cores of a busy processor may also reach the time limit.
+    # On a busy processor, groups that wait for each other may also reach the time limit.
     reason = found["atomics"].get("reason", "")
     assert found["atomics"]["right"] or "wait for each other" in reason or "did not finish" in reason

@@ -1,4 +1,4 @@
-"""PyOpenCL's own files: it works if they are not writable, and stores no database of launches."""
+"""PyOpenCL's own files: PyOpenCL works if they are not writable, and stores no database of launch functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAUNCH = """
 @pytest.mark.parametrize("first", ["", "import pyopencl.invoker"], ids=["optdb first", "PyOpenCL first"])
 def test_the_caches_of_opencl_may_be_on_a_full_disk(tmp_path, first):
     with full_disk(tmp_path / "disk") as folder:
-        if first:  # its own database is opened as soon as PyOpenCL is used without optdb
+        if first:  # without optdb, PyOpenCL opens its own database at once
             env = {"XDG_CACHE_HOME": str(tmp_path), "POCL_CACHE_DIR": str(folder)}
         else:
             env = {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": ""}
@@ -47,7 +47,7 @@ def test_no_database_of_launches_is_opened(tmp_path):
 
 @pytest.mark.slow
 def test_programs_that_pyopencl_cannot_keep_are_built(tmp_path):
-    # PyOpenCL's own kernels, for a driver without its own cache.
+    # PyOpenCL stores programs if the driver has no cache.
     with full_disk(tmp_path / "disk") as folder:
         env = {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": str(tmp_path)}
         done = run_code(LAUNCH.format(first="", device="oclgrind"), env=env)
@@ -65,7 +65,7 @@ def test_what_launches_a_kernel_is_generated_once():
 
 
 def test_threads_generate_what_launches_a_kernel_once(monkeypatch):
-    """PyOpenCL's function looks into its cache, then generates; in between, another thread may do the same."""
+    """After PyOpenCL has found nothing in its cache, another thread may start to generate the same launch function."""
     generated = []
 
     def generate(*args):

@@ -35,7 +35,7 @@ def blocks(context):
 
 
 def by_driver(array):
-    """Return a device array's values, copied by the driver alone."""
+    """Return a device array's values, copied by the driver, without pinned memory."""
     values = np.empty(array.shape, array.dtype)
     cl.enqueue_copy(array.queue, values, array.base_data, src_offset=array.offset)
     return values
@@ -83,7 +83,7 @@ def test_large_arrays_are_copied_in_pieces(context, shape, layout):
     used = [block.memory.nbytes for block in blocks(context)]
     assert set(used) == {1 << 15} and len(events) == 1
     np.testing.assert_array_equal(by_driver(target), values)
-    # The event is that of the last piece.
+    # The only event is complete when the last piece has been copied.
     assert events[0].command_execution_status == cl.command_execution_status.COMPLETE
 
 
@@ -142,7 +142,7 @@ def test_memory_is_bounded(context, monkeypatch):
     )
     gate.set_status(cl.command_execution_status.COMPLETE)
     context.queue.finish()
-    for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # the last one is always too large
+    for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # an array of the last size exceeds the limit
         value = RNG.rand(size).astype("float32")
         np.testing.assert_array_equal(by_driver(from_host(context, value)), value)
     assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
@@ -178,7 +178,7 @@ def test_commands_that_are_held_back_keep_their_values(context):
 
 @pytest.mark.parametrize(("slower", "expected"), [("driver", True), ("pinned", False)])
 def test_a_trial_decides(context, slower, expected, monkeypatch):
-    """The first measured time is that of pinned memory."""
+    """A trial measures pinned memory first, then the driver, and chooses the faster one."""
     times = iter([1.0, 2.0] if slower == "driver" else [2.0, 1.0])
     monkeypatch.setattr(pinned_memory, "_seconds", lambda copy: (copy(), next(times))[1])
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))

@@ -10,7 +10,7 @@ from optdb.runtime.recording import Recorder
 
 
 def buffer(handle=4711):
-    """A buffer as the recorder sees it; the driver chooses the handles of real buffers."""
+    """A fake buffer with the attributes that the recorder reads, and with any handle."""
     return SimpleNamespace(int_ptr=handle, size=8, context=None)
 
 
@@ -19,7 +19,7 @@ def test_a_buffer_of_another_thread_with_the_handle_of_a_released_one_is_not_tak
     recorder.on(AllocateBuffer(released, 8))
     own = recorder.memory(released)
     kept_by_the_context = buffer()
-    AllocateBuffer(kept_by_the_context, 8)  # by another thread, which the recorder does not see
+    AllocateBuffer(kept_by_the_context, 8)  # the recorder does not see this, as if another thread did it
     memory = recorder.memory(kept_by_the_context)
     assert own.buffer is None and memory.buffer is kept_by_the_context
     assert recorder.memory(kept_by_the_context) is memory

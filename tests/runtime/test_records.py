@@ -22,7 +22,7 @@ COMMANDS = (EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload)
 
 
 class Names:
-    """Names members as in the handwritten example."""
+    """Returns the names that members have in the handwritten example."""
 
     def array(self, value):
         return "arrays/0.npy"
@@ -51,7 +51,7 @@ def test_commands_are_those_of_a_list(archive):
 
 
 def kinds(module):
-    """Return the values of `kind` that distinguish the records of a module."""
+    """Return the values of `kind` of the record classes in a module."""
     records = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Record))
     return {record.kind for record in records if record.kind is not None}
 

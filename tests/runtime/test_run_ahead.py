@@ -9,7 +9,7 @@ from optdb.runtime.timing import STRIDE_S, RunAhead
 
 
 class Device:
-    """A queue whose steps take some time, and its events; the clock advances while the host waits."""
+    """A fake queue, whose steps take some time, and its events; waiting for an event advances a fake clock."""
 
     def __init__(self, monkeypatch, seconds_per_step):
         self.now = self.done_at = 0.0

@@ -1,4 +1,4 @@
-"""Scripts make the calls that Python would make after a device's commands end and before its next commands begin."""
+"""Scripts: calls in C that Python would otherwise make between a device's last commands and its next commands."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,8 @@ def test_what_is_given_comes_in_its_order(queue, kind):
     side = cl.CommandQueue(queue.context, queue.device)
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     ready = cl.UserEvent(queue.context)
-    # The event is set while the calls wait for it. They wait without the GIL: otherwise this thread could never set it.
+    # The timer's thread sets the event while the calls wait for it. They wait without the GIL: otherwise that thread
+    # could never set the event.
     timer = threading.Timer(0.1, ready.set_status, [cl.command_execution_status.COMPLETE])
     timer.start()
     calls = kind()
@@ -101,7 +102,7 @@ def test_pyopencl_makes_what_the_library_refuses(queue, monkeypatch):
     commands[1].call = None
     assert commands.needs_python
     commands = fills(queue, target, 5, 6)
-    # A call that the library rejects: the fill's pattern has three bytes.
+    # Make a call that the library rejects: the pattern of a fill has three bytes.
     commands.batch.records[0].words[3] = 3
     script = Script()
     script.enqueue(commands)
@@ -120,7 +121,7 @@ def test_pyopencl_delays_a_queue_by_a_copy_of_the_library(queue, monkeypatch):
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     script = Script()
     copy = script.upload(side, target, 0, values, [])
-    script.flush(side)  # otherwise another queue may never see it complete
+    script.flush(side)  # without this, the upload may never complete for another queue
     monkeypatch.setattr(scripts, "_handle", lambda value: scripts.ctypes.c_void_p())
     script.delay(queue, [copy])
     script.run()

@@ -1,4 +1,4 @@
-"""SIGINT waits from the commit point on, until the outermost call returns."""
+"""From a call's commit point on, SIGINT is deferred until the outermost call returns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_repeated_calls_are_whole_and_an_interrupt_waits_for_one():
 
 @pytest.fixture
 def no_collection():
-    """Disable garbage collections: an interrupt within a finalizer is printed instead of raised."""
+    """Disable garbage collections, because Python prints an interrupt in a finalizer instead of raising it."""
     gc.collect()
     gc.disable()
     yield
@@ -94,7 +94,7 @@ def test_an_interrupt_at_any_event_is_raised_once_and_later_ones_are_deferred(no
 
     number, caught = 0, []
     while True:
-        # The traceback keeps all frames.
+        # The traceback of the error keeps all frames alive.
         is_over, error = interrupt_at(number, defer_sigint, call)
         caught.append(error)
         assert stored[0] == stored[1]

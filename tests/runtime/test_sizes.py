@@ -26,7 +26,7 @@ small = st.integers(0, 40)
 
 
 def symbols(*values):
-    """Return rules, and a symbolic size for each value; the sizes are the lengths of the axes of argument 0."""
+    """Return an environment and symbolic sizes with the given values, which are the lengths of argument 0."""
     rules = ShapeEnv()
     return rules, [rules.symbol(value, AxisLength(0, axis)) for axis, value in enumerate(values)]
 
@@ -41,7 +41,7 @@ def again(rules, result, *values):
 
 
 def compute(a, b):
-    """Compute with lengths as ops do; the results are integers."""
+    """Compute integers from two lengths, with the operations that ops use."""
     pieces = -(-a // 7)
     total = a * b * 4
     chunk = largest(-(-total // 16), 5)

@@ -21,7 +21,7 @@ def test_a_constant_array_is_on_the_device_before_others_may_use_it():
     context, timer, made = Context("opencl"), Timer(), []
     gate = cl.UserEvent(context.cl_context)
     with listened(timer):
-        from_host(context, np.zeros(3))  # makes the timed queue exist
+        from_host(context, np.zeros(3))  # creates the timed queue
     ((_, timed),) = timer._queues.values()
     cl.enqueue_barrier(timed, wait_for=[gate])
 
@@ -57,7 +57,7 @@ def test_a_range_waits_for_no_later_commands(has_failed):
     cl.enqueue_barrier(queue, wait_for=[gate])
     thread = threading.Thread(target=wait)
     thread.start()
-    # The error is raised when the other launches that fail are also done, because their words are then reset.
+    # The flag words are reset when the error is raised, so it is raised only when other failing launches have ended.
     thread.join(0.2 if has_failed else 60)
     was_waiting = thread.is_alive()
     gate.set_status(cl.command_execution_status.COMPLETE)

@@ -25,7 +25,7 @@ ROWS, COLUMNS = 6, 5
 
 @pytest.fixture
 def keys(monkeypatch):
-    """Give the device its own memory; count the searches for a plan."""
+    """Give the device its own memory; return a list to which each search for a plan is added."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
     monkeypatch.setattr(context, "kept", {})
@@ -142,7 +142,7 @@ def test_trusted_calls(keys):
         call(np.ones((ROWS, COLUMNS + 1)), np.array(4, "int64"))
     check(f, sim, w, batch(0), 4)
 
-    # Large arguments, which another thread copies to the device in the meantime.
+    # Another thread copies large arguments to the device.
     def large(seed):
         return batch(seed, rows=1000)
 

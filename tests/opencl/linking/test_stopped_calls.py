@@ -1,4 +1,4 @@
-"""With each virtual machine, a call that raises leaves the shared variables of a device function unchanged."""
+"""With every virtual machine, a call that raises leaves the shared variables of a device function unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Refuses(theano.Op):
         return shapes
 
 
-#: Expressions that raise for a large number `i` or a vector `e` of another length; otherwise, they return a vector.
+#: Functions that return an expression for a vector, which raises if `i` is large or if `e` has another length.
 RAISING = {
     "index": lambda v, e, i: tt.set_subtensor(v[i], np.float32(7)),
     "indexes": lambda v, e, i: tt.inc_subtensor(v[tt.stack([0, i])], np.float32(7)),
@@ -88,8 +88,8 @@ def without_compiler():
 
 
 def made(way, linker, update, output, raising):
-    """Return shared variables, and a function of a vector and a number that updates them."""
-    # Without a target, arrays are in the default context, which the flag optdb.device determines.
+    """Return shared variables, and a function that updates them; its arguments are a vector and a number."""
+    # Without a target, arrays are in the default context, which is that of the flag optdb.device.
     targets = {"lifted": {"target": "cpu"}, "host": {"target": "cpu"}, "flag": {}}
     options = targets.get(way, {"target": "dev0"})
     v, w = (theano.shared(np.arange(LENGTH, dtype="float32") + k, f"v{k}", **options) for k in range(2))
@@ -110,7 +110,7 @@ def made(way, linker, update, output, raising):
 
 @functools.cache
 def made_on_host(update, output, raising):
-    """Return variables, their initial values, and a function on the host, with which all ways are compared."""
+    """Return variables, their initial values, and a function on the host; all ways are compared with this function."""
     variables, f = made(*HOST, update, output, raising)
     return variables, [var.get_value() for var in variables], f
 
@@ -125,7 +125,7 @@ def check(way, linker, update, output, raising):
     for call in (wrong, good, wrong, good, good, wrong, wrong, good):
         before = [np.array(var.get_value()) for var in variables]
         if call is good:
-            for result, value in zip(f(*call), on_host(*call)):  # there may be one more result
+            for result, value in zip(f(*call), on_host(*call)):  # the function on the device may have one more result
                 np.testing.assert_allclose(result, value, rtol=1e-6)
             before = [var.get_value() for var in wanted]
         else:
@@ -183,7 +183,7 @@ def test_a_node_that_runs_last_and_alone_may_overwrite_state():
 
 
 def test_another_order_of_nodes_overwrites_nothing():
-    """Nodes that overwrite state come last only in the order that optdb chooses."""
+    """With another order than optdb's, nodes that overwrite state may not come last, so no node overwrites state."""
     v, w = (theano.shared(np.ones(LENGTH, "float32"), target="dev0") for _ in range(2))
     linker = theano.gof.vm.VM_Linker(use_cloop=True, schedule=lambda fgraph: fgraph.toposort())
     mode = theano.Mode(linker, "fast_run").including("opencl")
@@ -234,7 +234,7 @@ class ChoosesLazily(theano.Op):
 
 
 def test_a_function_with_lazy_ops_of_the_user_keeps_state():
-    """Theano's machine computes these, and holds no commands back."""
+    """Theano's virtual machine computes lazy ops; it holds no commands back, so no node overwrites state."""
     v, w = (theano.shared(np.ones(LENGTH, "float32"), target="dev0") for _ in range(2))
     e, i = tt.fvector("e"), tt.lscalar("i")
     updates = [(v, v * 2), (w, tt.set_subtensor(w[i], np.float32(7)))]
@@ -267,7 +267,7 @@ def test_a_next_value_that_breaks_its_type_changes_nothing(plans, linker, target
 
 
 def test_state_of_random_generators_is_kept():
-    """A generator on the host also advances only in complete calls of a function with arrays on a device."""
+    """In a function with arrays on a device, a generator on the host also advances only in complete calls."""
     generator = tt.shared_randomstreams.RandomStreams(1)
     v = theano.shared(np.ones(LENGTH, "float32"), target="dev0")
     i = tt.lscalar("i")
@@ -318,7 +318,7 @@ def test_an_interrupt_stores_all_next_values_or_none(linker, plans, stride, reco
     number, is_over = 0, False
     while not is_over:
         is_over, error = interrupt_at(number, f, ones)
-        # Python drops an interrupt that arrives while a generator is closed.
+        # No error: Python drops an interrupt that arrives while a generator is closed.
         assert error is None or isinstance(error, KeyboardInterrupt)
         made = int(calls.get_value())
         np.testing.assert_array_equal(np.asarray(v.get_value()), made * ones)

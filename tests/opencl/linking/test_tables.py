@@ -18,12 +18,12 @@ from tests.opencl.simulator.made import simulated
 ROWS, COLUMNS = 6, 5
 X = np.random.RandomState(7).rand(ROWS, COLUMNS).astype("float32")
 LABELS = [np.random.RandomState(seed).randint(0, COLUMNS, ROWS).astype("int32") for seed in range(4)]
-#: The batches of calls: the first calls are recorded; some batches occur again later, or twice in a row.
+#: The numbers of the calls' batches. The first calls are recorded; some batches occur again later, or twice in a row.
 TURNS = [0, 0, 0, 1, 1, 0, 2, 3, 0, 0, 1, 2, 2]
 
 
 def classifier(prepare=lambda y: y, at_end=False):
-    """Return a function that trains a classifier, a simulator of it, and its weights."""
+    """Return a function that trains a classifier, the function's simulator, and the weights."""
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(np.eye(COLUMNS, dtype="float32"), "w")
     cost = tt.nnet.categorical_crossentropy(tt.nnet.softmax(x.dot(w)), prepare(y)).mean()
@@ -34,7 +34,7 @@ def classifier(prepare=lambda y: y, at_end=False):
 
 
 def embedding(prepare=lambda words: words):
-    """Return a function that trains the rows of a table that words select, a simulator of it, and the table."""
+    """Return a function that trains selected rows of a table, the function's simulator, and the table."""
     words = tt.imatrix("words")
     table = theano.shared(np.random.RandomState(0).rand(COLUMNS, 3).astype("float32"), "table")
     rows = table[prepare(words).flatten()]
@@ -57,7 +57,7 @@ def uploads_of(sim):
 
 
 def let_nodes_fail(sim, monkeypatch):
-    """Make nodes raise an error when they run, if a plan with tables repeats them."""
+    """Make the host nodes of plans raise an error when they run."""
 
     def fail(self, changed):
         raise AssertionError(f"node {self._number} computes")

@@ -1,4 +1,4 @@
-"""Functions on a device are linked without requesting C code, and without computing known values."""
+"""To link a function on a device, no C code is requested, and no known value is computed again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nothing_that_touches_the_device_is_asked_for_c_code(monkeypatch):
     monkeypatch.setattr(Op, "make_c_thunk", note)
     x = tt.fmatrix()
     y = as_opencl_variable(x, "dev0")
-    # The host's own work on a vector of floats uses C.
+    # Only the sum of x, which the host computes, uses C code.
     f = theano.function([x], [tt.exp(y), y.shape[0], x.sum(axis=0)], mode=MODE.including("opencl"))
     value = np.arange(6, dtype="float32").reshape(2, 3)
     exponents, rows, columns = f(value)

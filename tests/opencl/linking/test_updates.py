@@ -26,7 +26,7 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 @pytest.fixture
 def commits(monkeypatch):
-    """Record a number for each call of `commit` itself."""
+    """Return a list to which each call of `commit` adds a number."""
     seen, commit = [], updates.commit
     monkeypatch.setattr(updates, "commit", lambda linked: (seen.append(1), commit(linked)))
     return seen
@@ -63,7 +63,7 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
         pytest.skip("copies are not gathered here")
     states = [shared(number, number + 1, 3) for number in range(9)]
     turned = np.roll(np.eye(3, dtype="float32"), 1, axis=0)
-    # Each is read by its own next value, which therefore cannot be computed in place.
+    # The computation of each next value reads the current one, so it cannot be done in place.
     following = [tt.dot(turned, state) for state in states]
     f = theano.function([], [], updates=list(zip(states, following)), mode=MODE)
     hosts = [state.get_value() for state in states]
@@ -111,7 +111,7 @@ def test_values_that_are_set_between():
         if call % 5 == 4:
             host_a = np.array([call, -call], "float32")
             a.set_value(host_a)
-        value = np.ones(call // 3 % 2 + 1, "float32")  # a plan for each of two shapes
+        value = np.ones(call // 3 % 2 + 1, "float32")  # arguments of two shapes, for each of which there is a plan
         f(value)
         host_a, host_b = host_b + value.sum(), host_a * 2
         np.testing.assert_array_equal(a.get_value(), host_a)
@@ -132,7 +132,7 @@ def test_arrays_that_change_their_length():
     assert sums == [2.0**n - 1 for n in range(1, 7)]
 
 
-#: Values are pairs of a buffer and what is in it.
+# In the tests below, a value is a pair: its buffer, and its content.
 
 
 def buffer_of(value):
@@ -159,7 +159,7 @@ def test_a_result_that_is_the_present_value_is_copied_only_if_that_is_overwritte
 
 @given(st.data())
 def test_nothing_is_lost(data):
-    """The result is as if all next values were computed elsewhere and written at once."""
+    """Results and next values are the same as if all next values were computed in new memory and written at once."""
     names = "abcdef"
     memory = {name: number for number, name in enumerate(names)}
     arrays = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=4))
@@ -184,7 +184,7 @@ def test_nothing_is_lost(data):
 
 
 def test_what_is_overwritten_too_early_leaves_other_state_alone():
-    """A host number depends on the next average, so the average is not computed in place; the weights are."""
+    """A host number depends on the next average, which is therefore not computed in place; the next weights are."""
     rng = np.random.RandomState(5)
     x = tt.fmatrix("x")
     w = theano.shared(rng.uniform(-1, 1, (4, 4)).astype("float32"), "w")
@@ -202,7 +202,7 @@ def test_what_is_overwritten_too_early_leaves_other_state_alone():
 
 
 def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
-    """The gradient of a filter is a view with negative strides; neither it nor a copy of it is the next value."""
+    """A filter's gradient is a view with negative strides; the next value is neither this view nor a copy of it."""
     rng = np.random.RandomState(6)
     x = tt.ftensor4("x")
     filters, speeds = rng.uniform(-1, 1, (3, 2, 3, 3)).astype("float32"), np.zeros((3, 2, 3, 3), "float32")
@@ -223,7 +223,7 @@ def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
 
 
 def overwritten_by_ndim(sim):
-    """Return whether nodes of a simulator's graph overwrite its two shared variables, by their ranks."""
+    """For both shared variables of a simulator, by rank, return whether nodes of its graph overwrite them."""
     fgraph = sim._executable.graph.fgraph
     found: dict[int, set[bool]] = {}
     for var in fgraph.inputs[-2:]:

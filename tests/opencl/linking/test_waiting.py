@@ -1,4 +1,4 @@
-"""The order of nodes around the points at which the host waits."""
+"""The order of the nodes before and after the points at which the host waits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def order(*nodes):
 
 
 def backward():
-    """Return the nodes of a backward pass: each layer's sums are waited for, and its weights have gradients."""
+    """Return the nodes of a backward pass; for each layer, the host waits for sums, and then come two gradients."""
     nodes = [node("loss")]
     for layer in "cba":
         begun = begin(f"begin {layer}", nodes[-1] if layer == "c" else nodes[-2])

@@ -34,7 +34,7 @@ NO_ELEMENTS = {
 @pytest.mark.parametrize("name", NO_ELEMENTS)
 @pytest.mark.parametrize("kind", ["take", "set", "inc"])
 def test_indexes_where_rows_have_no_elements_are_checked_as_on_the_host(kind, name):
-    """If a change selects nothing, NumPy 1 only warns, and NumPy 2 raises; the host and the device do the same."""
+    """For wrong indexes of rows without elements, NumPy 1 only warns, and NumPy 2 raises; so does the device."""
     x, i, v = tt.fmatrix(), tt.lvector(), tt.fscalar()
     base, index, value = NO_ELEMENTS[name](x, i, v)
     change = {"take": lambda part, _: part, "set": tt.set_subtensor, "inc": tt.inc_subtensor}[kind]
@@ -51,7 +51,7 @@ def test_indexes_where_rows_have_no_elements_are_checked_as_on_the_host(kind, na
 
 
 def outcome(function, args):
-    """Return the shape and the values of a function's result, or the class of its error."""
+    """Return the shape and the bytes of a function's result, or the class of its error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:

@@ -39,7 +39,7 @@ BINARY = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "true_div": np.divide, "pow": np.power},
     **{"eq": np.equal, "neq": np.not_equal, "second": lambda x, y: y},
 }
-#: Parts that are large, infinite or NaN, and others.
+#: Real and imaginary parts, including infinities and NaN.
 ENDS = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan]
 
 
@@ -49,7 +49,7 @@ def complexes(dtype, shape=(), size=3.0):
 
 
 def ends(dtype):
-    """Return all pairs of `ENDS` as complex numbers; as an array, so that infinite parts stay unchanged."""
+    """Return complex numbers with all pairs of `ENDS` as parts; no arithmetic changes the infinite parts."""
     value = np.empty((len(ENDS), len(ENDS)), dtype)
     value.real, value.imag = np.meshgrid(ENDS, ENDS)
     return value.ravel()
@@ -81,7 +81,7 @@ def host_result(op, *values):
 
 
 def agree(got, want, what, close=None):
-    """Compare parts: the tolerated error is relative to the number, not to its part."""
+    """Compare real and imaginary parts; the tolerance is relative to the magnitude of the whole number."""
     assert got.dtype == want.dtype and got.shape == want.shape, what
     if want.dtype == "bool":
         np.testing.assert_array_equal(got, want, err_msg=str(what))
@@ -130,7 +130,7 @@ def test_ends_of_functions_of_one(each_device_kind, dtype):
             want = UNARY[name](z)
         agree(got, want.astype(host_result(getattr(scalar, name), z).dtype), name)
     got = applied(scalar.angle, z)
-    assert got.dtype == "float64"  # the host supports no other dtype
+    assert got.dtype == "float64"  # the host only supports float64
     np.testing.assert_allclose(got, np.angle(z.astype("complex128")), rtol=1e-14)
 
 
@@ -154,7 +154,7 @@ def test_what_is_large_does_not_overflow_on_the_way(dtype):
     agree(applied(scalar.true_div, z, z), np.ones(4, dtype), "true_div")
     agree(applied(scalar.true_div, one[:3], z[:3]), one[:3] / z[:3], "true_div")
     edge = {"complex64": 89.0, "complex128": 710.0}[dtype]
-    z = np.array([edge + 1.5j, edge - 1.6j], dtype)  # exp of the real part alone overflows
+    z = np.array([edge + 1.5j, edge - 1.6j], dtype)  # exp overflows for the real part alone
     agree(applied(scalar.exp, z), np.exp(z), "exp", CLOSE[dtype] * 30)
 
 
@@ -281,7 +281,7 @@ def test_graphs_are_lifted_whole():
         assert mine.dtype == theirs.dtype, i
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, err_msg=str(i))
     left = [op for op in ops if issubclass(op, tt.Elemwise | tt.elemwise.CAReduce) and "OpenCL" not in op.__name__]
-    assert left == [tt.Elemwise], ops  # converts the length that a mean divides by to a float
+    assert left == [tt.Elemwise], ops  # this op converts the length by which a mean is divided to a float
     assert not {tt.Join, tt.subtensor.IncSubtensor, tt.subtensor.AdvancedIncSubtensor1} & set(ops)
 
 
@@ -292,7 +292,7 @@ def test_elementwise_work_is_one_kernel_and_repeats(default):
     new = tt.exp(z * np.complex64(0.1j)) / (z + x)
     f = theano.function([], abs(new), updates=[(z, new)], mode=optdb.mode(theano.Mode("cvm").including("opencl")))
     assert len([node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, OpenCLElemwise)]) == 1
-    for _ in range(4):  # the last calls use a plan
+    for _ in range(4):  # the third and fourth calls repeat a plan
         before = np.exp(before * np.complex64(0.1j)) / (before + real)
         np.testing.assert_allclose(f(), np.abs(before), rtol=1e-4)
         np.testing.assert_allclose(z.get_value(), before, rtol=1e-4)

@@ -98,7 +98,7 @@ def test_gradients_through_ops_of_the_device(name):
     taps, lengths = np.array(w.shape[-dims:]), np.array(x.shape[2:])
     forward, weights, inputs = (kind(dims, **parameters) for kind in OPS)
     graphs = [
-        (forward(a, b), c, [a, b]),  # with respect to images and to filters
+        (forward(a, b), c, [a, b]),  # the gradients of this one are with respect to images and filters
         (weights(a, c, taps), b, [a, c]),
         (inputs(b, c, lengths), a, [b, c]),
     ]

@@ -35,7 +35,7 @@ REDUCTIONS = {
 #: The reductions that have no value if there are no elements; each test run includes them.
 QUICK = ("CAReduce of maximum", "argmax", "sum", "max_and_argmax")
 DTYPES = ["float64", "float16", "float32", "int8", "uint8", "int64", "uint64", "bool", "complex128"]
-#: Dtypes whose values and errors are those of another dtype of the same kind.
+#: Dtypes whose values and errors are the same as for another dtype of their kind, so they are tested only thoroughly.
 THOROUGH = ["float32", "uint8", "int64"]
 CASES = [
     pytest.param(
@@ -66,7 +66,7 @@ def test_values_and_errors_are_those_of_the_host(name, dtype):
         try:
             results = REDUCTIONS[name](x, axis)
         except (TypeError, NotImplementedError, AssertionError):
-            continue  # the host has no such reduction, or no such gradient
+            continue  # the host does not support the reduction, or its gradient
         results = results if isinstance(results, list) else [results]
         device, host = lifted_function([x], results), host_function([x], results)
         for shape in shapes:

@@ -21,7 +21,7 @@ from tests.opencl.exported import export, exported, on_device, same
 from tests.opencl.lifted import both
 
 RNG = np.random.default_rng(0)
-#: SciPy's message for a matrix that has no factor: in version 1.18, and in other versions.
+#: SciPy's messages for a matrix without a factor: `INTERNAL` in version 1.18, and `MINOR` in other versions.
 INTERNAL = re.compile(r"Internal potrf return info = \[(\d+)\] for slices \[0\]\.")
 MINOR = r"\1-th leading minor of the array is not positive definite"
 LOWER, UPPER = (slinalg.Solve(f"{side}_triangular") for side in ("lower", "upper"))
@@ -130,7 +130,7 @@ def test_a_matrix_without_a_factor_is_nan_where_the_host_has_nan():
 
 @pytest.mark.parametrize("n", [1, 5, 70])
 def test_errors_are_those_of_the_host(default, n):
-    """The error is raised by the call, even by one that repeats a plan, and the next call works."""
+    """A call raises the host's error, even if the call repeats a plan; the next call works."""
     x, b = tt.dmatrix(), tt.dmatrix()
     good, right = positive_definite(n), RNG.normal(size=(n, 2))
     negative, infinite, singular = good.copy(), good.copy(), good.copy()
@@ -173,7 +173,7 @@ def test_shared_variables_keep_their_values_when_there_is_no_factor(default):
 
 
 def test_plans_repeat_the_launches(default, monkeypatch):
-    """In a repeated call, Python only transfers the findings, and checks them if they have changed."""
+    """When a plan is repeated, Python only transfers the findings about errors; it checks them if they have changed."""
     runs = []
     for operation in (CheckedCholesky, CheckedSolveTriangular):
         run = operation.run

@@ -26,7 +26,7 @@ TALL = RNG.normal(size=(5, 3))
 
 @pytest.fixture(params=[True, False], ids=["shared", "apart"])
 def each_memory(request, monkeypatch):
-    """Make the device share the host's memory, or not."""
+    """Run a test with a device that shares the host's memory, and with one that seems not to."""
     context = get_context(NAME)
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=request.param))
     return request.param
@@ -105,14 +105,14 @@ def test_any_layout_and_what_is_counted(each_memory, steps):
         (got,) = run(node, [array])
     np.testing.assert_allclose(got, np.linalg.inv(SQUARE), rtol=1e-12)
     np.testing.assert_array_equal(array.get(), SQUARE)
-    # The result is copied, and so is the input if memory is not shared.
+    # The result is always copied; the input is copied only if memory is not shared.
     copies = 1 if each_memory else 2
     assert traffic.transfers == {"OpenCLOnHost": copies}
     assert traffic.nbytes == {"OpenCLOnHost": copies * SQUARE.nbytes}
 
 
 class _AsItIs(theano.Op):
-    """An op that returns its input itself, and its number of elements."""
+    """An op that returns a view of its input, reversed, and the number of elements."""
 
     __props__ = ()
 
@@ -146,7 +146,7 @@ def test_errors_are_the_hosts(each_memory):
     node = OpenCLOnHost(nlinalg.matrix_inverse, [tt.dmatrix])(variable(singular)).owner
     with pytest.raises(np.linalg.LinAlgError):
         run(node, [array])
-    np.testing.assert_array_equal(array.get(), singular)  # and the array remains usable
+    np.testing.assert_array_equal(array.get(), singular)  # after the error, the array is still usable
 
 
 def test_what_overwrites_its_inputs_is_refused():
@@ -169,7 +169,7 @@ def test_the_graph_around_stays_on_the_device(default):
     assert explained.traffic.transfers["OpenCLFromHost"] == 1
     assert f"OpenCLFromHost<{NAME}>" in explained.transfers and "0 times" not in str(explained)
     np.testing.assert_allclose(f(SQUARE), np.exp(np.linalg.inv(SQUARE @ SQUARE.T + np.eye(4))) @ SQUARE)
-    # Alone, it is not worth a transfer.
+    # An inverse alone is not worth the transfers.
     assert OpenCLOnHost not in ops_of(theano.function([x], nlinalg.matrix_inverse(x), mode=mode))
 
 

@@ -28,7 +28,7 @@ _parameter_sets = functools.cache(parameter_sets)
 
 
 def _is_lifted(cls) -> bool:
-    """Tell whether `like` makes the counterpart of a host class; reductions have a lifter that makes it instead."""
+    """Tell whether the method `like` makes the counterpart of a host op; for reductions, a lifter makes it instead."""
     if issubclass(cls, CounterpartBase) or cls.__module__.startswith("theano.gpuarray"):
         return False
     counterpart = counterpart_of(cls)
@@ -36,7 +36,7 @@ def _is_lifted(cls) -> bool:
 
 
 LIFTED = sorted(filter(_is_lifted, op_classes()), key=lambda cls: (cls.__module__, cls.__name__))
-#: All lifted classes except bases of ops, whose constructors need declarations of subclasses, and the tests' own ops.
+#: All lifted classes, except for the tests' own, and for base classes whose constructors need a subclass.
 CLASSES = [cls for cls in LIFTED if cls.__module__.startswith(("theano.", "optdb.")) and _parameter_sets(cls)]
 
 PARAMETERS = {
@@ -46,7 +46,7 @@ PARAMETERS = {
 
 
 def parameters(cls) -> list[str]:
-    """Return the names of a constructor's parameters that host ops store, without those for C code and for views."""
+    """Return the names of the parameters that host ops store, except for those that concern C code or views."""
     names = list(inspect.signature(cls.__init__).parameters)[1:]
     assert PARAMETERS.get(cls.__name__, set()) <= set(names)
     return [name for name in names if name not in ("args", "kwargs", "openmp", "name", "view")]
@@ -61,20 +61,20 @@ def uninstalled():
     yield
 
 
-#: The states of the op cache; 'installed' comes first, since a process keeps what it first learns of a class.
+#: The states of the op cache. 'installed' is first, because a process keeps what it finds out about a class first.
 CACHE = {"installed": optdb.cache.install, "uninstalled": uninstalled, "off": contextlib.nullcontext}
 
 
 @pytest.fixture(scope="module", params=CACHE)
 def cache(request):
-    """Bring the op cache into a state, for all tests that request it."""
+    """Bring the op cache into each of the states in `CACHE`."""
     with CACHE[request.param]():
         yield
 
 
 def host_ops(cls):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # for classes that Theano has replaced
+        warnings.simplefilter("ignore", DeprecationWarning)  # some classes are deprecated
         return [cls(*args, **kwargs) for args, kwargs in _parameter_sets(cls)]
 
 
@@ -83,7 +83,7 @@ def device_ops(cls):
 
 
 def check(cls, ops):
-    """Compare device ops with the host ops that they are made from, which must differ from each other."""
+    """Compare the parameters of host ops with those of the device ops that are made from them."""
     for op in ops:
         like = counterpart_of(cls).like(op)
         for name in parameters(cls):

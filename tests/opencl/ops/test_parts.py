@@ -19,7 +19,7 @@ from optdb.opencl.ops.parts import (
 )
 from tests.opencl.lifted import both, lifted_function, ops_of
 
-#: x[a:b:c] as the host's ops represent it.
+#: The index of x[a:b:c] in the representation of the host's ops.
 SLICE = [slice(int64, int64, int64)]
 
 
@@ -33,7 +33,7 @@ def test_joins_of_different_dtypes():
 
 @pytest.mark.parametrize("shape", [(0, 0), (2, 0), (0, 2), (0,)])
 def test_rows_without_elements_have_the_numbers_that_the_host_accepts(shape):
-    """NumPy 1 accepts any number if there is nothing to set; NumPy 2 rejects it."""
+    """If rows have no elements, NumPy 1 accepts any index; NumPy 2 rejects indexes that are out of bounds."""
     x, i = tt.TensorType("float32", (False,) * len(shape))(), tt.lvector()
     values, rows = np.zeros(shape, "float32"), np.array([0, 5, -9])
     step = lifted_function([x, i], [tt.inc_subtensor(x[i], 1)], at_home=[i])

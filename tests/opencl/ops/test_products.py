@@ -116,7 +116,7 @@ def test_lifted_softmax_of_two_dtypes(dtypes):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Return a list of the precisions that products request."""
+    """Return a list to which each product adds the precision that it requests."""
     seen = []
 
     def listening(families, context, request, failed, owner):
@@ -128,7 +128,7 @@ def asked(monkeypatch):
 
 
 def of_matrices(kind):
-    """Return inputs and an output of a graph with products of a given kind."""
+    """Return the inputs and the output of a graph with a product of the given kind."""
     x, y = tt.fmatrices("xy")
     if kind == "dot":
         return [x, y], tt.dot(x, y)

@@ -51,7 +51,7 @@ def test_a_negative_seed(each_device_kind):
 
 
 def functions(outputs_of, shared_on_device=True, linker="py"):
-    """Return the same function on the host and on the device, both compiled as for users."""
+    """Return a function compiled for the host, and the same function for the device, both with the usual optimizer."""
     made = []
     mode = theano.Mode(linker, "fast_run")
     for here in ("cpu", NAME):
@@ -84,7 +84,8 @@ def test_streams_go_on_alike(shared_on_device):
         np.testing.assert_allclose(got[2], want[2], rtol=1e-5)
     ops = ops_of(on_device)
     assert OpenCLMRGUniform in ops and mrg_uniform not in ops
-    # This machine does not hold back commands, and a call might stop halfway, so it overwrites no state on the device.
+    # Theano's virtual machine does not hold back commands. A call may stop halfway, so no op overwrites state on the
+    # device.
     nodes = [n for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform)]
     assert {n.op.inplace for n in nodes} == {not shared_on_device}
 
@@ -108,7 +109,7 @@ def test_draws_are_those_of_the_host(each_device_kind):
     p, u, n = tt.fmatrix(), tt.fvector(), tt.iscalar()
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(7), 6).astype("float32")
-    # The host does not initialize elements that are not drawn, so the test draws all.
+    # The host does not initialize elements that are not drawn, so the test draws all elements.
     values = rng.uniform(0, 0.4, 18).astype("float32")
     for host, ours in (
         (MultinomialFromUniform("auto"), OpenCLMultinomialFromUniform("auto")),

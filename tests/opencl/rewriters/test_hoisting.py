@@ -21,7 +21,7 @@ WIDTH = 5
 pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
-#: The original function; most tests replace it by one that does not ask the device.
+#: The original function; most tests replace it by a function that does not depend on the device's speed.
 IS_QUICKER = hoisting.is_quicker
 
 
@@ -80,7 +80,7 @@ def test_a_product_alone():
 
 def test_the_gradient_computes_no_product_again():
     loss = (looped(plain) ** 2).sum()
-    # The products of the gradients of the state and of the input remain.
+    # Only two products remain in loops: for the gradients of the state and of the input.
     assert compared(tt.grad(loss, [w, u, b, x])) == [1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Device ops overwrite their inputs where they may, and only there."""
+"""Device ops overwrite their inputs wherever this is allowed, and nowhere else."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def test_what_is_used_elsewhere_is_not_overwritten(mode):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_in_large_graphs_no_kernel_overwrites_one_array_twice(default, engine):
-    """Two results of a kernel fit into a matrix and its transpose, which share memory."""
+    """A kernel could write two results over a matrix and its transpose, but these share memory."""
     x = tt.fmatrix()
     y = tt.cumsum(x, 0)
     for _ in range(3):
         product = y * y.T
         y = tt.cumsum(tt.dot(tt.cumsum(product, 0), tt.cumsum(tt.tanh(product), 1)), 0)
     mode = ENGINES[engine](theano.Mode("py", "fast_run").including("opencl"))
-    # This many changes are validated together in graphs of more than 500 nodes.
+    # Validate ten changes together, as in graphs of more than 500 nodes.
     with theano.change_flags({"tensor.insert_inplace_optimizer_validate_nb": 10, "on_opt_error": "raise"}):
         f = theano.function([x], y, mode=mode)
     assert any(len(node.outputs) > 1 for node in f.maker.fgraph.apply_nodes)
@@ -130,7 +130,7 @@ def loops_of(function):
 
 
 def overwritten(function):
-    """Return how many states of the loops on a device are computed in the memory of their initial values."""
+    """For each loop on the device, return how many states are computed in the memory of their initial values."""
     return [len(node.op.destroy_map) if getattr(node.op, "destroy_map", None) else 0 for node in loops_of(function)]
 
 
@@ -171,7 +171,7 @@ def test_loops_that_begin_alike_have_arrays_of_their_own(mode):
 
 
 def test_states_that_lie_in_arguments_are_copied(mode):
-    """The initial values are a view of the argument, or of a shared array: a loop must not write there."""
+    """A loop must not overwrite initial values that are views of an argument or of a shared array."""
     x = tt.fmatrix()
     shared = theano.shared(np.ones((1, 3), "float32"), target="dev0")
     for first in (x, shared):

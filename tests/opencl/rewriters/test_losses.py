@@ -1,4 +1,4 @@
-"""One node computes cross entropies and their gradients if the softmax has no other use and results are the same."""
+"""One node computes cross entropies and their gradients, if nothing else uses the softmax and results stay the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def values_of(rows=5, columns=7, seed=0):
 
 
 def function(mode, *outputs):
-    """Return a function of a product, which is computed on the device, like everything that follows."""
+    """Return a function whose matrix is a product, so that this matrix and everything after it are on the device."""
     product = x.dot(tt.eye(x.shape[1]) * 1.5)
     return theano.function(INPUTS, theano.clone(list(outputs), {x: product}), mode=mode, on_unused_input="ignore")
 
@@ -68,7 +68,7 @@ def test_one_gradient_for_all_rows_and_one_for_each(rows, columns):
 
 
 def test_a_net():
-    """The matrix is a view, and the bias has a gradient too."""
+    """The matrix is a view, and the gradients are with respect to the matrix and the bias."""
     loss = nnet.categorical_crossentropy(nnet.softmax(x[::-1] + b), y)
     for cost in (loss.mean(), (c * loss).sum(), (g * loss).sum()):
         assert count(cost, *theano.grad(cost, [x, b])) == [1, 0]

@@ -21,7 +21,7 @@ x, y = tt.dmatrix("x"), tt.dmatrix("y")
 
 
 def count(outputs, *kinds, shape=(5, 12)):
-    """Compute on the host and on the device, several times; return the number of nodes of some classes."""
+    """Compare the device with the host in several calls; for each of `kinds`, return the number of nodes."""
     values = [RNG.uniform(-1, 1, shape) for _ in range(2)]
     expected = theano.function([x, y], outputs, mode=HOST, on_unused_input="ignore")(*values)
     f = theano.function([x, y], outputs, mode=LIFTED, on_unused_input="ignore")
@@ -123,7 +123,7 @@ def test_one_part_of_zeros(part, change):
 
 
 def test_a_part_that_is_the_whole_is_what_it_was():
-    """Both parts are the whole array: nothing is computed, and no reader of the array overwrites the argument."""
+    """If each part is the whole array, nothing is computed, but readers of the array must not overwrite arguments."""
     whole = tt.inc_subtensor(tt.zeros_like(y)[: x.shape[0]], x[::-1])
     whole = tt.inc_subtensor(tt.zeros_like(y)[x.shape[0] - x.shape[0] :], whole)
     outputs = [whole, tt.tanh(whole), whole + x, whole.dot(x.T)]
@@ -142,7 +142,7 @@ def test_what_is_no_zeros_stays():
 
 
 def test_a_next_value_that_is_padded():
-    """The next value is the gradient of reversed rows: a view with negative strides, which an op may overwrite."""
+    """The gradient of reversed rows is a view with negative strides; the next value is computed in its memory."""
     w = theano.shared(np.arange(8.0).reshape(4, 2), "w")
     turned = tt.inc_subtensor(tt.zeros_like(w)[: w.shape[0]], tt.sqr(w)[::-1])
     f = theano.function([], turned.sum(), updates=[(w, turned * 0.5 + w)], mode=LIFTED)

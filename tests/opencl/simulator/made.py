@@ -15,7 +15,7 @@ from optdb.device.plans.plan import Plan
 def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:
     """Return a function compiled for the host, and a simulator of it.
 
-    On the host, Theano computes fused nodes element by element in Python, and others with NumPy.
+    Nodes are not fused, because Theano computes fused nodes element by element in Python, and other nodes with NumPy.
     """
     mode = theano.Mode(linker="py", optimizer="fast_run").excluding("fusion")
     f = theano.function(inputs, outputs, mode=mode, **kwargs)

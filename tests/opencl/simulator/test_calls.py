@@ -71,11 +71,11 @@ def repeat(sim, *data):
     return sim.call_n_times(1, *data)
 
 
-# Four of the frames defer interrupts, for the simulator and for its machine. A context manager would have no such
-# calls, but an interrupt on entering it would leave it entered.
+# Four of the frames are calls that defer interrupts, for the simulator and for its virtual machine. A context manager
+# would need no such calls, but an interrupt during its entry would prevent its exit.
 @pytest.mark.parametrize("call, most", [(compute, 10), (begin, 11), (repeat, 14)])
 def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, call, most):
-    # A batch would enqueue the commands without Python.
+    # Allow no batches, which would enqueue the commands without Python.
     context = get_context("dev0")
     monkeypatch.setattr(context, "options", replace(context.options, batch_thresholds=BatchThresholds(times=100)))
     _, sim, _, _, data = step
@@ -90,7 +90,7 @@ def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, c
         while frame.f_code is not call.__code__:
             names[-1].append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
             frame = frame.f_back
-        names[-1].pop()  # the method itself, or the simulator's method that calls it
+        names[-1].pop()  # the last name is that of the called method, or of the simulator's method that calls it
 
     monkeypatch.setattr(EnqueueKernel, "enqueue", enqueue)
     call(sim, *data)
@@ -214,7 +214,7 @@ def test_only_some_outputs():
     x = tt.dvector("x")
     f = theano.function([x], {"a": x + 1, "b": x * 2})
     sim = optdb.SimulatorOCL(f, device="dev0")
-    # Without a compiler, Theano's own machine does not know the parameter.
+    # Without a compiler, Theano's own virtual machine does not have the parameter `output_subset`.
     wanted = f(np.arange(3.0), output_subset=["b"]) if theano.config.cxx else {"b": np.arange(3.0) * 2}
     np.testing.assert_equal(sim(np.arange(3.0), output_subset=["b"]), wanted)
 

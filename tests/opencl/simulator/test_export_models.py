@@ -17,7 +17,7 @@ from optdb.opencl.exporting import Untraceable
 from profiles import models
 from tests.opencl.exported import context_of_kind
 
-#: Sizes, the batch axis of each argument, and another batch for which the trace is valid.
+#: Sizes, the batch axis of each argument, and another batch size for which the trace is valid.
 CASES = {
     "mlp": ({"depth": 2, "width": 16, "batch": 12}, (0, 0), 14),
     "convnet": ({"batch": 6}, (0, 0), 7),
@@ -40,7 +40,7 @@ def simulator(name, **sizes):
 
 
 def batch_of(data, axes, n):
-    """Return arguments for another batch, which consists of examples of the given one."""
+    """Return arguments for a batch of n examples, which are taken from the given batch."""
     return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
 
 
@@ -51,7 +51,7 @@ def batch_of(data, axes, n):
     "name", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.slow) for name in CASES]
 )
 def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
-    # For which batches a trace is valid depends on how many work items share the work.
+    # The number of compute units determines how work is divided, and therefore for which batch sizes a trace is valid.
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", replace(context.profile, compute_units=2))
     sizes, axes, other = CASES[name]
@@ -77,7 +77,7 @@ def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
         {command["kernel"]["function_name"] for command in trace["commands"] if command["kind"] == "launch"}
         for trace in manifest["methods"][0]["traces"]
     )
-    # A processor's kernels are named by the block of one work item; a GPU's also by the tile of a group.
+    # Names of kernels contain the block of a work item; the names of a GPU's kernels also contain the tile of a group.
     blocks, tiles = re.compile(r"matmul_\d+x\d+(__\d+)?"), re.compile(r"matmul_\d+x\d+x\d+_.*")
     assert any(map(blocks.fullmatch, cpu)) and not any(map(tiles.fullmatch, cpu))
     assert any(map(tiles.fullmatch, gpu)) and not any(map(blocks.fullmatch, gpu))

@@ -95,7 +95,7 @@ def test_arrays_stay_where_they_are(sim, variables):
 
 
 def commit_of(sim):
-    """Return the commands that end a call of a simulator."""
+    """Return the commands that commit next values at the end of a simulator's call."""
     entry = sim._executable.run._current_entry()
     entry.plan.restore_cells()
     return entry.plan.commit.commands()
@@ -120,7 +120,7 @@ def test_next_values_of_scratch_variables_are_computed_where_these_lie(variables
             wanted = [value * 2, value.sum(axis=0), np.exp(value), sums]
             for variable, each in zip(variables, wanted, strict=True):
                 np.testing.assert_allclose(sim.get(variable), each, rtol=1e-4)
-        # Only the variable that its own next value reads is copied.
+        # Only `d` is copied, because the computation of its next value reads its current value.
         assert [command.nbytes for command in commit_of(sim)] == [8 * 50]
 
 

@@ -16,7 +16,7 @@ _MOST_MODULES = 7
 
 
 def paths_to_commands(call):
-    """Return the package's modules on the stack when a call enqueues commands, the outermost one first."""
+    """For each time a call enqueues commands, return the package's modules on the stack, the outermost one first."""
     paths = []
 
     def note(frame, event, _):

@@ -22,7 +22,7 @@ NO_DEVICE = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexist
 
 
 def make(device="dev0"):
-    """Return a simulator with two methods that has been used."""
+    """Return a simulator with two methods, after it has been used."""
     x = tt.fmatrix("x")
     w = theano.shared(np.ones((3, 2), "float32"), name="w", target="cpu")
     count = theano.shared(np.int64(0), name="count")
@@ -75,7 +75,7 @@ def test_a_copy_has_a_state_of_its_own(travel):
     again(X)
     np.testing.assert_array_equal(sim.get("w"), np.full((3, 2), 3, "float32"))
     np.testing.assert_array_equal(again.get("w"), np.full((3, 2), 7, "float32"))
-    # Methods still share what they shared before.
+    # The methods of the copy share a variable, as those of the original do.
     np.testing.assert_allclose(again.predict(X), np.tanh(X.dot(np.full((3, 2), 7))), rtol=1e-5)
     assert len(again.shared) == len(sim.shared) == 3
 

@@ -18,7 +18,7 @@ A = np.arange(9, dtype="float32").reshape(3, 3) / 9
 def flag():
     with theano.change_flags(compute_test_value="raise", on_opt_error="raise"):
         yield
-        # Settings that optdb disables in the meantime are enabled again.
+        # optdb disables the setting during a compilation, and enables it again.
         assert theano.config.compute_test_value == "raise"
 
 

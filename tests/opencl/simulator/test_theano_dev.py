@@ -100,7 +100,7 @@ def test_f_is_serialized_for_long_term_and_sim_where_opencl_is(f, xvalue):
     sim = SimulatorOCL(f)
     sim(xvalue)
     f_again, sim_again = pickle.loads(pickle.dumps((f, sim)))
-    # Theano's function and the simulator still belong to each other.
+    # After pickling, the simulator still refers to Theano's function.
     assert sim_again.functions["__call__"] is f_again
     sim_again.sync_to_theano()
     np.testing.assert_allclose(f_again(xvalue), sim_again(xvalue), rtol=1e-5)

@@ -42,13 +42,13 @@ def shown(renderable):
 
 
 def evaluated(*numbers):
-    """Return a `values.compare` that returns given answers of both sides in turn."""
+    """Return a fake `values.compare`, whose calls return the given answers one after the other."""
     answers = iter([[[[logp], list(dlogp)]] for logp, dlogp in numbers])
     return lambda *arguments, **options: next(answers)
 
 
 class FakeWorker:
-    """Evaluates without taking time; the numbers depend on the side and on the turn."""
+    """A worker that reports times without measuring any; the times depend on the side and on the number of turns."""
 
     ended = 0
 

@@ -33,7 +33,7 @@ def simulated(inputs, outputs, **kwargs):
 
 
 def other_code(monkeypatch, op, right, wrong):
-    """Replace some text in the kernels of an op."""
+    """Replace the text `right` by `wrong` in the kernels of an op."""
     kernels_of = op.gpu_kernels
 
     def gpu_kernels(self, node, name):
@@ -192,7 +192,7 @@ def test_wrong_arguments_are_those_of_a_call(step):
 
 @pytest.mark.slow
 def test_what_cancels_out_may_be_anything_small():
-    # Only rounding errors remain, as in the gradient of a term that is added before a mean is subtracted.
+    # The exact sum is 0, so it consists of rounding errors, like the gradient of a bias before a normalization.
     x = tt.fmatrix("x")
     data = np.random.RandomState(0).randn(300, 40).astype("float32")
     report = simulated([x], ((x - x.mean(axis=0)) * 1000).sum(axis=0)).check(data)

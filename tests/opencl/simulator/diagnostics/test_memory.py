@@ -1,4 +1,4 @@
-"""The memory that a call needs is known in advance; a call that needs too much is rejected before anything is lost."""
+"""The memory that a call needs is known in advance; a call that needs too much is rejected, and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.opencl.simulator.made import plan_of, simulated, training_step
 
 @pytest.fixture
 def fraction(monkeypatch):
-    """Return a function that temporarily limits the fraction of the device's memory that may be used."""
+    """Return a function that sets, for one test, the fraction of the device's memory that may be used."""
     return lambda value: monkeypatch.setattr(theano.config.optdb, "device_memory_fraction", value)
 
 

@@ -47,7 +47,7 @@ def test_each_command_has_its_work(step):
     product = [row for row in report.rows if row.op == "OpenCLDot22"]
     assert [row.operations for row in product if row.operations] == [2 * 10 * 30 * 20]
     (tanh,) = [row for row in report.rows if "tanh" in row.op.lower()]
-    # Whether in place or to another array, each element is read once and written once.
+    # Each element is read once and written once, in place or to another array.
     assert (tanh.nbytes, tanh.operations, tanh.kind) == (2 * 4 * 200, 200, "launch")
     assert tanh.gigabytes_per_second == pytest.approx(tanh.nbytes / tanh.device * 1e-9)
     assert tanh.gigaflops == pytest.approx(200 / tanh.device * 1e-9)
@@ -90,7 +90,7 @@ def test_the_trace_is_one_that_browsers_read(step, tmp_path):
     assert all(span["dur"] >= 0 and isinstance(span["name"], str) and span["name"] for span in spans)
     on_device = [span for span in spans if span["cat"] == "device"]
     ends = [span["ts"] + span["dur"] for span in on_device]
-    # One queue, in order; rounding to microseconds loses up to a nanosecond.
+    # The commands of the queue run in order. Times in microseconds may be wrong by a nanosecond.
     assert all(later["ts"] > end - 0.01 for end, later in zip(ends, on_device[1:]))
     assert any(span["args"].get("operations") == 2 * 10 * 30 * 20 for span in on_device)
 

@@ -11,7 +11,7 @@ import optdb
 
 
 def counts(inputs, outputs, *args, kind):
-    """Return the operations that a profile has counted for nodes of a class."""
+    """Return the numbers of operations that a profile shows for nodes of a class."""
     function = theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer="fast_run"))
     rows = optdb.SimulatorOCL(function, device="dev0").profile(*args, n=1).rows
     return [row.operations for row in rows if row.op.startswith(kind) and row.operations is not None]
@@ -28,14 +28,14 @@ def test_reduction_of_one_array():
 
 def test_reduction_of_a_product_that_broadcasts():
     x, y = tt.fmatrix("x"), tt.frow("y")
-    # A product and a sum for each element of the broadcast inputs.
+    # One multiplication and one addition for each element of the broadcast inputs.
     assert counts([x, y], (x * y).sum(axis=0), ones(5, 7), ones(1, 7), kind="OpenCLCAReduce") == [2 * 5 * 7]
 
 
 def test_reduction_with_an_epilogue_on_arrays_of_the_results_shape():
     x, scale = tt.fmatrix("x"), tt.fvector("scale")
     (count,) = counts([x, scale], x.sum(axis=1) * np.float32(3) + scale, ones(5, 7), ones(5), kind="OpenCLCAReduce")
-    # A product and a sum for each of the five results.
+    # One multiplication and one addition for each of the five results.
     assert count == 5 * 7 + 2 * 5
 
 

@@ -53,7 +53,7 @@ def in_loop(dtype):
 
 
 def in_loop_that_stops(dtype):
-    """Return a loop whose condition is read from the device in each step, after its input has been overwritten."""
+    """Return updates by a loop that reads its condition from the device in each step, after state was overwritten."""
     s, t = shared(dtype, 4), shared(dtype, 5)
     changed = tt.set_subtensor(s[:2], one(dtype))
 
@@ -86,7 +86,7 @@ def one(dtype):
 
 
 def made(case, dtype, way):
-    """Return shared variables, a function that updates them, and a function that returns a variable's value."""
+    """Return shared variables, a function that updates them, and a function that reads a variable."""
     e, i, b = tt.fvector("e"), tt.iscalar("i"), tt.bscalar("b")
     variables, updates = case(dtype)
     options = {"updates": updates(e, i, b), "on_unused_input": "ignore"}
@@ -177,7 +177,7 @@ def test_too_little_memory_at_the_end_changes_nothing(monkeypatch, calls):
     with monkeypatch.context() as patch:
         patch.setattr(LinkedFunction, "run", run_out_of_memory)
         with pytest.raises(MemoryError, match="no room"):
-            # Twice, since nodes with the same index as in the last call need not run.
+            # Call with several indexes, because nodes that read the last call's index again need not run.
             f(FOUR, 2, 1)
             f(FOUR, 3, 1)
             overwritten.append(None)
@@ -231,7 +231,7 @@ def test_an_error_does_not_show_values_that_are_not_computed():
 
 
 class ClaimsOneRow(theano.Op):
-    """A copy whose type claims that it has one row, which may be wrong."""
+    """Copies a matrix; the type of the copy says that it has one row, which is wrong for other matrices."""
 
     __props__ = ()
 

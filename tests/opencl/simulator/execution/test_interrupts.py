@@ -38,12 +38,12 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-#: The actions of a node, and the resulting errors.
+#: What the host node does, and the error that the call then raises.
 WAYS = [(fail, ArithmeticError), (interrupt, KeyboardInterrupt), (press_ctrl_c, KeyboardInterrupt)]
 
 
 def stateful(position):
-    """Return a simulator of a function with two shared variables and a host node at a given place."""
+    """Return a simulator of a function with two shared variables and with a host node at the given position."""
     trouble = Trouble()
     on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
     x = tt.fvector("x")
@@ -69,7 +69,7 @@ def test_a_node_that_stops_a_call_loses_nothing(position, how, error, calls):
         np.testing.assert_allclose(sim(data), f(data))
     trouble.how = how
     with pytest.raises(error):
-        # Other values, since the results of a host node for equal values are cached.
+        # Pass other values, because a host node does not run again for equal values.
         sim(data + 1)
     trouble.how = None
     for var in shared:
@@ -129,7 +129,7 @@ def test_defaults_are_restored_after_an_interrupt():
 
 @pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_thousands_of_steps():
-    """The host enqueues a step within microseconds, and the device takes a millisecond or more for it."""
+    """The host must not run far ahead: it enqueues a step within microseconds, but the device takes a millisecond."""
     x = tt.fmatrix("x")
     w = theano.shared(np.ones((300, 300), "float32"), "w")
     _, sim = simulated([x], tt.tanh(x.dot(w)).mean(), updates=[(w, w * np.float32(0.9))])

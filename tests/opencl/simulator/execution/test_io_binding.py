@@ -31,7 +31,7 @@ def test_as_numpy_compares_pairs(views, count):
     for view in added:
         ranges.add(view)
     for view in asked:
-        # A merged range represents several arrays, as the bounds of an array represent one.
+        # Ranges may be merged, but must overlap with the same views as the bounds of the separate arrays.
         assert ranges.overlap(view) == any(np.may_share_memory(view, other) for other in added)
     ranges.clear()
     assert not any(ranges.overlap(view) for view in views)

@@ -95,7 +95,7 @@ def test_all_dtypes(dtype, shape, moved):
 
 @st.composite
 def layouts(draw):
-    """Draw operations that turn an array with 3 axes into an argument, and another array of its shape."""
+    """Draw the length, the steps, the order of axes and other properties of an argument made from a 3-d array."""
     length = draw(st.sampled_from([0, 1, 7, 40]))
     steps = draw(st.tuples(*[st.sampled_from([1, 1, 2, -1])] * 3))
     order = draw(st.permutations(range(3)))

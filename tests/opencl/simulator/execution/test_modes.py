@@ -129,14 +129,14 @@ def test_what_a_function_of_the_host_computes_in_place_is_seen(first, there):
     for _ in range(3):
         before = w.get_value(borrow=True)
         bump()
-        # Otherwise this test would prove nothing.
+        # The value must have been overwritten in place: otherwise this test would prove nothing.
         assert w.get_value(borrow=True) is before
         np.testing.assert_allclose(f(X), X.dot(w.get_value()), rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_observed_compilation_leaves_watched_shared_variables_watched():
-    """The first function for a device may be compiled while compilations are observed, as `optdb explain` does."""
+    """Compile the first function for a device while compilations are observed, as they are by `optdb explain`."""
     output("""
         import numpy as np
         import optdb, theano, theano.tensor as tt
@@ -405,7 +405,7 @@ def test_other_linkers_are_still_refused():
 
 
 def test_a_copy_of_a_function_overwrites_nothing(there):
-    """Theano does not protect the inputs of a copy, and records nowhere that they may be overwritten."""
+    """Theano neither protects the inputs of a copy, nor records which of them may be overwritten, so none is."""
     x, number, w = tt.fvector("x"), theano.shared(np.int32(-3), name="number"), shared()
     f = theano.function([x], [tt.exp(x) * w.sum(), -number], updates=[(w, w * 2)], mode=there)
     value = np.ones(2, "float32")
@@ -420,7 +420,7 @@ def test_a_copy_of_a_function_overwrites_nothing(there):
 
 
 def test_a_number_of_the_host_may_be_left_out():
-    """Some ops accept None for an input, as the host's linkers allow."""
+    """As with the host's linkers, an argument may be None if the op accepts that."""
     mode = theano.Mode("opencl", "fast_run")
     n, m, k = tt.iscalars("nmk")
     eye = theano.function([n, m, k], tt.eye(n, m, k), mode=mode)

@@ -30,7 +30,7 @@ STEPS = 25
 
 
 def trained(rows=6):
-    """A training step with its own function, and a batch."""
+    """Return a training step that shares no function or variable with others, and a batch."""
     x, w = tt.fmatrix("x"), theano.shared(np.ones((5, 4), "float32") / 4, name="w")
     loss = tt.sqr(tt.tanh(x.dot(w)).sum(axis=1)).mean()
     f = theano.function([x], loss, updates=[(w, w - np.float32(0.01) * tt.grad(loss, w))], mode=PURE)
@@ -117,13 +117,13 @@ def convolution():
 
 
 def update():
-    """The product overwrites a shared array, so its launches are held back."""
+    """A product that overwrites a shared array, so that its launches are held back."""
     x, w = tt.dmatrix("x"), theano.shared(np.zeros((4, 4)), name="w")
     return [x], [], [(w, w + x.dot(x.T))], (4, TERMS)
 
 
 def on_device(way, make):
-    """Return a function on the device, which returns its results and shared variables."""
+    """Return a function that computes on the device, and returns the results and the shared variables' values."""
     inputs, outputs, updates, _ = make()
     if way == "mode":
         f = theano.function(inputs, outputs, updates=updates, mode=optdb.mode(device="dev0"))
@@ -208,7 +208,7 @@ def test_processes_give_the_same_answers():
     assert [losses for _, losses in results] == [expected] * 2
 
 
-#: What forked children attempt after their parent has used a device.
+#: Code that forked children try to run although their parent has used a device.
 ATTEMPTS = [
     "sim(np.ones(3, 'float32'))",
     "optdb.SimulatorOCL(f)",
@@ -275,7 +275,7 @@ POOLS = """
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_pool_of_forked_processes_gives_the_reason():
-    """It neither raises a BrokenProcessPool nor waits forever."""
+    """The pool neither raises BrokenProcessPool nor waits forever."""
     done = run_code(POOLS)
     assert done.returncode == 0, done.stderr
     first, second, *_ = done.stdout.splitlines()

@@ -14,7 +14,7 @@ from optdb.opencl.exporting import Untraceable
 pytestmark = pytest.mark.usefixtures("engine_where_quick")
 
 HOST = theano.Mode("py", "fast_run")
-#: A mode without rewriters that make more ops overwrite the argument.
+#: A mode without in-place rewriters: only the ops that the user made in-place overwrite the argument.
 PLAIN_HOST = theano.Mode("py", "fast_compile")
 
 
@@ -27,7 +27,7 @@ def device_modes():
 
 
 def host_mode(way):
-    """Return a host mode in which a mutable argument ends with the values that the user's ops wrote, and no others."""
+    """Return a host mode in which only the user's ops write to a mutable argument."""
     return HOST if way == "fast_run" else PLAIN_HOST
 
 
@@ -40,7 +40,7 @@ def add(x, y):
 
 
 def chain(x, y):
-    """The caller sees the last of two writes."""
+    """Two ops write to the argument; the caller sees the values of the second one."""
     return inplace.mul_inplace(add(x, y), y)
 
 
@@ -59,12 +59,12 @@ def element(x, y):
 
 
 def read_before(x, y):
-    """Another node, possibly on the device, reads a value that is overwritten."""
+    """A value is overwritten, after another node (possibly on the device) has read it."""
     return tt.exp(x * 0.125).sum() + add(x, y).sum()
 
 
 def read_after(x, y):
-    """Much work on the device reads the written values."""
+    """The device reads the written values, and computes a lot with them."""
     return tt.dot(tt.exp(add(x, y) * 0.0625), y.T) if x.ndim == 2 else tt.exp(add(x, y) * 0.0625) * y
 
 
@@ -94,7 +94,7 @@ def compiled(graph, kind, mode):
 
 
 def agree(function, stock, kind, calls=6):
-    """Call both functions, with new values and with equal values; compare the results, and the arguments afterwards."""
+    """Call both functions with new and with repeated values; compare the results, and the arguments after the calls."""
     for call in range(calls):
         given, expected = operands(kind, call), operands(kind, call)
         (held,), (result,) = function(*given), stock(*expected)
@@ -126,7 +126,7 @@ def test_copies(way):
 
 
 def test_one_array_in_all_calls():
-    """The same array is passed again, with the values that the last call left."""
+    """Pass the same array in each call, with the values that the last call has written to it."""
     for way in ("fast_compile", "OPENCL"):
         f, (x, y) = compiled(read_after, "fmatrix", device_modes()[way]), operands("fmatrix", 0)
         expected = x.copy()
@@ -164,7 +164,7 @@ def test_check_and_profile_change_nothing():
 
 @theano.change_flags(cxx="")
 def test_a_read_only_argument_raises():
-    """Theano's C code does not check whether it may write."""
+    """Functions must check whether an argument is writeable: Theano's C code does not."""
     for mode in (HOST, *device_modes().values()):
         x, y = operands("fmatrix", 0)
         x.flags.writeable = False
@@ -180,7 +180,7 @@ def test_files_refuse_it(tmp_path):
 
 
 def test_shared_variables_of_the_host():
-    """A function overwrites a shared variable, and another function has a copy of it on the device."""
+    """One function overwrites a shared variable, of which another function has a copy on the device."""
     for way in ("fast_run", "fast_compile"):
         w = theano.shared(np.ones((3, 3), "float32"), name="w")
         y = tt.fmatrix("y")
@@ -195,7 +195,7 @@ def test_shared_variables_of_the_host():
 
 
 def test_functions_without_such_ops_compute_on_the_device():
-    """If an optimizer makes an op overwrite a mutable argument, it runs on the device: the contents are undefined."""
+    """An op that only the optimizer makes in-place runs on the device: the argument's later contents are undefined."""
     x, y = tt.fmatrices("x", "y")
     f = theano.function([theano.In(x, mutable=True), y], tt.exp(x) + y, mode=device_modes()["fast_run"])
     assert all("Elemwise" not in str(node) or "OpenCL" in str(node) for node in f.fn.graph.fgraph.apply_nodes)

@@ -1,4 +1,4 @@
-"""Values that are written in place: a device uses their current values, and overwrites no other arrays."""
+"""Values that other code writes in place: a device uses their current contents, and overwrites no foreign arrays."""
 
 from __future__ import annotations
 

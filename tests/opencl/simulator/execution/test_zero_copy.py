@@ -263,7 +263,7 @@ def test_an_index_may_be_a_borrowed_result():
 
     i = tt.ivector("i")
     turned = i[::-1] + 1
-    total = tt.exp(-turned.astype("float32") / np.float32(N)).sum()  # of what may be computed over the argument
+    total = tt.exp(-turned.astype("float32") / np.float32(N)).sum()  # `turned` may be computed in i's memory
     f, sim = simulated([i], [theano.Out(turned, borrow=True), later(total, i)])
     value = expected = np.arange(N, dtype="int32")
     for _ in range(5):
@@ -332,7 +332,7 @@ def test_a_call_that_is_stopped_lets_go(kind):
         with pytest.raises(kind, match="not that"):
             sim(bad)
         np.testing.assert_array_equal(sim.get(w), before)
-        sim._taker.input_storage[0].storage[0] = None  # as Theano does after an error
+        sim._taker.input_storage[0].storage[0] = None  # Theano does this after an error
         del bad
         gc.collect()
         assert gone() is None
