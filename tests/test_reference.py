@@ -37,7 +37,7 @@ RULES = {
     "RT03": "the returned value has a description",
     "YD01": "what is yielded is documented",
 }
-#: Names whose errors a caller has to expect: their docstrings have a section Raises.
+#: Functions and methods whose errors a caller has to expect, so their docstrings need a section Raises.
 RAISING = {
     "optdb.distributed.data_parallel.DataParallel.__call__",
     "optdb.distributed.data_parallel.DataParallel.get",
@@ -116,7 +116,7 @@ NAMES = names()
 def faults(name):
     """Return the missing parts of a docstring, in words."""
     errors = numpydoc.validate(name)["errors"]
-    # Users do not construct returned objects, so the reference shows no constructor.
+    # Users do not construct objects of these classes, so the reference need not describe constructor parameters.
     exempt = {"PR01"} if NAMES.get(name) in RETURNED else set()
     return [message for code, message in errors if code in RULES and code not in exempt]
 

@@ -19,7 +19,7 @@ import tests.marks
 from tests.marks import pytest_collection_modifyitems
 tests.marks.REPEATED = Path(__file__).with_name("cases.txt")
 """
-# Powers 2 and 3 are products, and 0.3 is not.
+# The powers 2 and 3 are computed as products, by the same branches; 0.3 is not.
 TESTS = """
 import pytest
 from optdb.codegen.loops.body import power

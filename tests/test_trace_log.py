@@ -1,4 +1,4 @@
-"""The flag ``optdb.trace``: its topics and their output, and that no work is done if the flag is off."""
+"""The flag ``optdb.trace``: its topics and their output, and that it costs nothing if it is off."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_launches_are_those_of_each_call(capsys):
         sim.call_n_times(20, data)
         printed = lines(capsys)
     assert counts[0] and len(set(counts)) == 1
-    # The commands that commit an update are copies or launches.
+    # Some calls may have more launches, because commands that commit an update are copies or launches.
     assert len(printed) >= 20 * counts[0]
     assert all(line.startswith("launch: ") and ", work items (" in line and ", work group " in line for line in printed)
     rows = [row for row in sim.profile(data, n=1).rows if row.kind == "launch"]

@@ -27,18 +27,18 @@ def rewriter(tracks=None, **options):
 
 
 def old_style(*tracks):
-    """Make a rewriter of Theano's own kind from ``f(node)``."""
+    """Return a decorator that makes a rewriter of Theano's own kind from a function ``f(node)``."""
     return local_optimizer(list(tracks) or None)
 
 
 def graph_of(inputs, *outputs):
-    """Return a graph of copies; they keep their names, by which `only` finds them."""
+    """Return a graph of copies of variables; the copies have the same names."""
     return FunctionGraph(list(inputs), list(outputs), clone=True)
 
 
 @contextmanager
 def uncached_constants():
-    """Make each constant anew, as theano.function does while it optimizes."""
+    """Disable Theano's cache of constants, as theano.function does while it optimizes."""
     before = tensor.basic.constant.enable
     tensor.basic.constant.enable = False
     try:
@@ -76,8 +76,8 @@ def ops(fgraph):
 def applicable(fgraph, rewriters):
     """Return (rewriter, node) for each rewriter that would still change a node of `fgraph`.
 
-    Its result counts as a change if the engine would count it: a variable is replaced by another variable. The graph is
-    not changed.
+    As in the engine, a result is a change if it replaces a variable by another variable. This function does not change
+    the graph.
     """
     found = []
     for node in fgraph.toposort():

@@ -24,7 +24,7 @@ def named(name, tracks=None):
 
 
 class GraphRewriter(Optimizer):
-    """Notes each call in a list."""
+    """Appends its name to a list whenever it is called."""
 
     def __init__(self, calls, name):
         self.calls = calls
@@ -136,7 +136,7 @@ def test_late_registration_takes_part(db):
 
 
 def test_its_own_name_is_a_tag_of_its_members():
-    """As in EquilibriumDB, this holds for members that are registered after the database has a name."""
+    """As in EquilibriumDB, members have this tag if they are registered after the database has got its name."""
     outer, db = SequenceDB(), TopoOptDB()
     outer.register("inner", db, 1, "fast_run")
     db.register("by_name", named("f"), "special")
@@ -187,7 +187,7 @@ def count(tracks, calls, name):
 
 
 def test_databases_nest():
-    """The inner database is queried with the same query, and runs as a graph rewriter."""
+    """A query of the outer database also queries the inner one, whose result runs as a graph rewriter."""
     inner, outer, calls = TopoOptDB(), TopoOptDB(), []
     inner.register("in", count([tt.exp], calls, "in"), "fast_run")
     inner.register("not_in", count([tt.exp], calls, "not_in"), "slow")
@@ -272,7 +272,7 @@ def registered():
 
 @pytest.mark.parametrize("mode", [STOCK, optdb.mode(STOCK)], ids=["stock", "engine"])
 def test_it_takes_part_in_a_compilation(registered, mode):
-    """A database takes part in any mode, with the members that it has at the time of the compilation."""
+    """A registered database is used in any mode; the members at the time of the compilation count."""
     x = tt.dvector("x")
 
     def compiled_ops(mode):

@@ -25,7 +25,7 @@ from tests.topo.graphs import STOCK
 
 
 class Play(Op):
-    """An op that computes nothing, with given maps."""
+    """An op with given destroy and view maps; it computes nothing."""
 
     def __init__(self, name, destroys=(), views=(), outputs=1, same=(), aliased=()):
         self.name = name
@@ -132,7 +132,7 @@ moves = st.lists(st.tuples(index, names, index, index), max_size=12)
 @settings(max_examples=examples(400))
 @given(graph_steps, moves, st.integers(0, 3))
 def test_it_agrees_with_theano_s_handler(steps, moves, protect):
-    """It agrees on validity, orderings and destroyed variables, after any replacement."""
+    """After any replacement, both handlers agree on validity, orderings and destroyed variables."""
     sides = [Side(stock_handler, protect), Side(DestroyHandler, protect)]
     verdicts = []
     for side in sides:
@@ -153,7 +153,7 @@ def test_it_agrees_with_theano_s_handler(steps, moves, protect):
 
 
 def depends_on_itself(side, move):
-    """Tell whether a move closes a cycle of data; stock Theano checks for cycles only if something is destroyed."""
+    """Return whether a move closes a cycle of data, which Theano's handler does not detect if nothing is destroyed."""
     which, _, first, second = move
     old, *used = (side.variables[i % len(side.variables)] for i in (which, first, second))
     if old not in side.fgraph.variables or any(var not in side.fgraph.variables for var in used):
@@ -175,7 +175,7 @@ def check_order(fgraph):
 @settings(max_examples=examples(300))
 @given(graph_steps, st.lists(st.tuples(index, index), max_size=8), st.integers(0, 3))
 def test_its_forecast_comes_true(steps, tries, protect):
-    """`may_destroy` agrees with the validation of the graph that contains the destroyer."""
+    """`may_destroy` predicts whether the graph is valid after a node has been replaced by a destroyer."""
     side = Side(DestroyHandler, protect)
     side.build(steps)
     if not side.close():
@@ -264,7 +264,7 @@ def test_a_view_that_is_tagged_and_comes_later(x, y):
 
 
 def test_a_view_that_is_pruned_with_its_last_user(x, y):
-    """A node that read the view need no longer precede the destroyer, and may depend on it."""
+    """After the view is pruned, its former reader need not precede the destroyer, and may even depend on it."""
     view = OPS["view"](x, y)
     reader, overwritten = OPS["pure"](view, y), OPS["destroy"](x, y)
     with optimizing():
@@ -322,7 +322,7 @@ def test_it_goes_when_it_is_told(x, y):
 
 
 def test_the_user_s_choice_of_detection_is_kept():
-    """Quick detection is Theano's own; this handler replaces the exact detection."""
+    """If users choose quick detection, Theano's own handler is used; optdb's handler only replaces exact detection."""
     with optimizing():
         assert type(DestroyHandler(algo="fast")) is DestroyHandler
         assert type(DestroyHandler(algo="regular")) is IncrementalDestroyHandler
@@ -331,7 +331,7 @@ def test_the_user_s_choice_of_detection_is_kept():
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda f: pickle.loads(pickle.dumps(f))], ids=["deepcopy", "pickle"])
 def test_a_copied_function_has_theano_s_handler(copy):
-    """It can be loaded where optdb is not installed."""
+    """A copy or a pickle has Theano's own handler, so that it can be loaded without optdb."""
     a, b = tt.dvectors("ab")
     shared = theano.shared(np.zeros(3))
     with optdb.enable():

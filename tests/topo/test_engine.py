@@ -17,7 +17,7 @@ DIRECTIONS = ("out_to_in", "in_to_out")
 
 
 class Step(Op):
-    """The identity, with a number: rewriters count it down."""
+    """The identity, with a number that rewriters count down."""
 
     __props__ = ("number",)
 
@@ -57,7 +57,7 @@ def test_a_chain_of_rewrites_runs_to_its_end(direction):
 
 
 def test_a_rewriter_sees_its_replacement_inside_the_graph():
-    """Graph, clients and shapes are available for each node that the last application made."""
+    """When a rewriter gets a node that the last application made, the node's graph, clients and shapes are known."""
     seen = []
 
     @rewriter([Step])
@@ -82,7 +82,7 @@ def test_a_rewriter_sees_its_replacement_inside_the_graph():
 
 @pytest.mark.parametrize("exponent", [2**n for n in range(2, 11)])
 def test_powers_become_repeated_squares(exponent):
-    """Ten rewrites in a row for x ** 1024; Theano alone stops at x ** 512."""
+    """The engine rewrites x ** 1024 ten times in a row; Theano alone gives up after x ** 512."""
     x = tt.dvector("x")
     f = theano.function([x], x**exponent, mode=optdb.mode(STOCK))
     graph_ops = [op for node in f.maker.fgraph.toposort() for op in _scalar_ops(node.op)]
@@ -128,7 +128,7 @@ def test_integer_powers_stay_integers():
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_change_far_away_is_noticed(direction):
-    """A rewriter that looks three levels down is tried again when a node there changes."""
+    """If a rewriter inspects a node three levels below its own, it is tried again when that node changes."""
 
     @rewriter([tt.exp])
     def exp_over_step0(fgraph, node):
@@ -150,7 +150,7 @@ def test_a_change_far_away_is_noticed(direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_who_loses_a_client_is_looked_at_again(direction):
-    """A rewriter may apply to the only user of a variable, but not to one of many."""
+    """When a node has lost a client, rewriters are tried again: some only apply to nodes with a single client."""
 
     @rewriter([tt.exp])
     def lone_exp(fgraph, node):
@@ -190,7 +190,7 @@ def test_an_unknown_direction_is_refused():
 
 
 def moderate_graphs():
-    """Graphs of several dozen nodes, to which most phases apply."""
+    """Yield graphs of several dozen nodes, which most phases change."""
     x, y, w = tt.dmatrix("x"), tt.dvector("y"), tt.dmatrix("w")
     i = tt.lscalar("i")
     hidden = tt.tanh(tt.dot(x, w) + y)
@@ -208,7 +208,7 @@ PHASES = ("canonicalize", "stabilize", "specialize", "specialize_device", "uncan
 
 @pytest.mark.parametrize("inputs, outputs", [pytest.param(*graph, id=name) for name, *graph in moderate_graphs()])
 def test_converged_means_that_no_rewriter_applies(inputs, outputs):
-    """After its own run, each phase is tried on each remaining node."""
+    """After a phase has run, none of its rewriters applies to any remaining node."""
     fgraph = graph_of(inputs, *outputs)
     optimizer = optdb.mode(STOCK).optimizer
     left, phases = {}, []
@@ -308,19 +308,19 @@ def test_growth_is_stopped_and_named(direction, caplog):
     assert "max_use_ratio" in result.reason
     assert "max'ed out by 'grow'" in caplog.text
     assert "stopped" in str(result)
-    # at most half as many applications as the maximum number of nodes
+    # the number of applications was limited to half the largest number of nodes
     assert result.rules[0].applications <= 0.5 * result.nodes_most + 1
 
 
 @rewriter([tt.sinh])
 def feed_on_itself(fgraph, node):
-    """Each application adds a node, and the next one applies to the same node again."""
+    """Add a node; the next application is to the same node again."""
     return [tt.exp(node.outputs[0])]
 
 
 @rewriter([tt.sinh])
 def double(fgraph, node):
-    """Each application makes two nodes of one."""
+    """Replace a node by two nodes of the same kind."""
     return [tt.sinh(node.inputs[0]) + tt.sinh(node.inputs[0] + 1)]
 
 
@@ -328,7 +328,7 @@ def double(fgraph, node):
 @pytest.mark.parametrize("explode", [feed_on_itself, double])
 @pytest.mark.parametrize("depth", [1, 10])
 def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
-    """The limit on applications does not grow with the nodes that the exploding rewriter makes."""
+    """Nodes that an exploding rewriter makes do not raise the limit on its applications."""
     x = tt.dvector("x")
     out = x
     for _ in range(depth):
@@ -345,7 +345,7 @@ def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
 
 
 def test_an_inlined_graph_is_no_explosion():
-    """One node becomes many, and another rewriter applies to each of them."""
+    """It is allowed that a rewriter replaces a node by hundreds, and that another rewriter applies to each of these."""
 
     @rewriter([tt.sinh])
     def inline(fgraph, node):
@@ -445,7 +445,7 @@ def test_results_are_collected_in_order():
 
 
 def test_collecting_nests_before_anything_was_collected():
-    """Two lists are equal because both are empty, but they are distinct."""
+    """Two empty lists of results are equal, but must not be confused when collecting ends."""
     x = tt.dvector("x")
     with collect() as outer:
         with collect() as inner:
@@ -474,7 +474,7 @@ def test_figures():
 
 
 def test_unknown_kinds_of_graphs_pass_unharmed():
-    """No rewriter and no node: nothing happens, and that is a fixed point."""
+    """A graph without nodes is unchanged, and counts as converged."""
     x = tt.dvector("x")
     result = run(graph_of([x], x))
     assert result.converged

@@ -91,7 +91,7 @@ def test_without_a_callback_it_is_raised():
 
 
 def offers(replacement):
-    """A rewriter of exp(x) that offers ``replacement(node)``."""
+    """Return a rewriter that offers ``replacement(node)`` for exp(x)."""
 
     @rewriter([tt.exp])
     def offering(fgraph, node):
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_an_error_where_errors_are_raised(kind, capfd):
 
 
 def cycle_maker(kind):
-    """A rewriter that makes exp(x) depend on a variable that depends on it."""
+    """Return a rewriter that replaces exp(x) by a variable that depends on exp(x)."""
 
     @rewriter([tt.exp])
     def cyclic(fgraph, node):
@@ -178,7 +178,7 @@ def test_a_cycle_is_an_error_where_errors_are_raised():
 
 
 def test_a_dict_replaces_what_it_names():
-    """The dict names outputs of this node, and of others."""
+    """If a rewriter returns a dict, it can replace outputs of the node and of other nodes."""
 
     @rewriter([tt.exp])
     def exp_and_its_user(fgraph, node):
@@ -225,7 +225,7 @@ def test_none_stands_for_an_output_that_nobody_uses(unused):
 
 
 def test_all_outputs_are_replaced_or_none(capfd):
-    """The second replacement does not fit, so the first one is reverted."""
+    """If the replacement of one output does not fit, the replacements of the other outputs are reverted."""
 
     @rewriter([Pair])
     def half_right(fgraph, node):
@@ -297,7 +297,7 @@ class Veto:
 
 
 def test_a_features_veto_is_silent(caplog):
-    """In-place rewriters learn from a veto that a change is not allowed; that is not an error."""
+    """A feature's veto is not an error: in-place rewriters try changes to find out whether they are allowed."""
     x = tt.dvector("x")
     fgraph = graph_of([x], tt.sin(x))
     fgraph.attach_feature(Veto(lambda graph: tt.cos in ops(graph)))
@@ -318,7 +318,7 @@ def test_a_features_veto_is_silent(caplog):
 def test_random_replacements_leave_a_valid_graph(data, direction):
     """Cycles and vetoes are reverted, and everything else is accepted.
 
-    The rewriter offers any variables of the right type: variables from anywhere in the graph, and new nodes over them.
+    The rewriter offers drawn variables of the right type: from anywhere in the graph, or results of new nodes.
     """
     x, y = tt.dvector("x"), tt.dvector("y")
     pool = [x, y]

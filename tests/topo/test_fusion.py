@@ -56,7 +56,7 @@ VALUES = [
 
 @st.composite
 def graphs(draw):
-    """Elementwise ops over a pool of values, many of which are used more than once; some are outputs."""
+    """Draw elementwise ops of earlier values, many of which are used more than once; some of the values are outputs."""
     pool = [X, Y, Z]
     unary = [
         tt.exp,
@@ -83,14 +83,14 @@ def test_it_fuses_as_much_as_stock(outputs):
 
 
 def test_a_value_used_twice_within_a_group():
-    """Stock Theano fuses it in its second round."""
+    """Fused into one node, as by stock Theano, which needs two rounds."""
     y = tt.exp(X)
     stock, ours = both([X], y * tt.sin(y))
     assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 1
 
 
 def test_nothing_expensive_is_computed_twice():
-    """A value that two groups need stays a separate node."""
+    """A value that two fused groups use is not computed in both of them: it stays a separate node."""
     y = tt.exp(X)
     _, ours = both([X], [tt.sin(y) * 2, tt.cos(y).sum(axis=0)])
     exps = [n for n in ours.maker.fgraph.toposort() if n.op == tt.exp]
@@ -205,7 +205,7 @@ def test_no_path_comes_back_through_a_recomputed_node():
 
 
 def test_other_broadcast_patterns_stay_out():
-    """A value computed for a row is not recomputed for each row."""
+    """A value computed from one row is not fused into a matrix expression: it would be computed again for each row."""
     _, ours = both([X, Y], tt.exp(Y) + X * 2)
     assert any(n.op == tt.exp for n in ours.maker.fgraph.toposort())
 
@@ -225,7 +225,7 @@ def test_an_op_without_c_code_stays_out():
 
 @pytest.mark.slow
 def test_the_argument_limit_is_kept():
-    """Without a compiler, the limit is NumPy's, 31 inputs."""
+    """Without a compiler, fused nodes have at most 31 inputs, which is NumPy's limit."""
     inputs = [tt.dvector(f"x{i}") for i in range(70)]
     out = tt.exp(inputs[0])
     for var in inputs[1:]:

@@ -61,7 +61,7 @@ def operands():
 @settings(max_examples=examples(60))
 @given(st.lists(operands(), min_size=1, max_size=2))
 def test_values_stay_and_no_product_is_lost(outputs):
-    """There are as many Gemms as in stock Theano, and as few nodes; lengths may be taken from other arrays."""
+    """There are at least as many Gemms as in stock Theano, and at most as many nodes, except nodes for lengths."""
     stock, ours = both(outputs)
     assert count(ours, Gemm) >= count(stock, Gemm)
     nodes = [len(f.maker.fgraph.apply_nodes) - count(f, Shape_i) for f in (stock, ours)]
@@ -75,7 +75,7 @@ def test_values_stay_and_no_product_is_lost(outputs):
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9, 40])
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_sum_of_many_products(steps, nested):
-    """The gradient of a weight that each time step uses, as one sum and as nested sums."""
+    """A sum of products, like the gradient of a recurrent net's weight: as one sum and as nested sums."""
     products = [tt.dot(A * (i + 1), B) for i in range(steps)]
     total = sum(products[1:], products[0]) if nested else tt.add(*products)
     stock, ours = both([C + total])
@@ -85,7 +85,7 @@ def test_a_sum_of_many_products(steps, nested):
 
 
 def test_it_is_replaced_once():
-    """One replacement is enough for any number of terms."""
+    """A sum of any number of terms is replaced only once."""
     fgraph = FunctionGraph([A, B, C], [tt.add(C, *[tt.dot(A * i, B) for i in range(2, 12)])], clone=True)
     tt.opt.in2out(tt.blas.local_dot_to_dot22).optimize(fgraph)
     profile = WholeSumGemm().optimize(fgraph)
@@ -103,7 +103,7 @@ def test_a_product_that_others_need_stays():
 
 
 def test_a_shared_product_ends_the_pairing():
-    """As in stock Theano, pairs before it are combined."""
+    """Terms before a product with other clients are still combined in pairs, as in stock Theano."""
     shared = tt.dot(B, C)
     outputs = [A + tt.dot(A, B) + C + shared, tt.exp(shared)]
     stock, ours = both(outputs)
@@ -120,7 +120,7 @@ def test_a_product_that_is_added_twice():
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "float32"])
 def test_an_operand_of_another_dtype_is_not_lost(dtype):
-    """Theano's own GemmOptimizer leaves an integer operand out of the sum."""
+    """An integer operand stays in the sum, although Theano's own GemmOptimizer loses it."""
     other = tt.TensorType(dtype, (False, False))("other")
     out = tt.dot(A, B) + C + other
     with optdb.enable():

@@ -32,7 +32,7 @@ def dirichlet_density():
 
 
 def product_of_a_constant_zero():
-    """A zero that is known only after folding, times a switch with a condition of another shape."""
+    """A product of a zero, known only after folding, and a switch whose condition has another shape."""
     x, c = tt.dvector("x"), tt.dscalar("c")
     zero = tt.as_tensor_variable(np.ones(3)) - 1
     return [x, c], [(zero * tt.switch(c > 0, x, tt.exp(x))).sum() + (zero / tt.switch(c > 0, 2.0, x)).sum() + c]
@@ -64,7 +64,7 @@ def batches_of_joined_windows():
 
 
 def mean_of_batches():
-    """Quotients by the batch size, which stock Theano leaves inside the loops over the batch."""
+    """Quotients that stock Theano computes for each example of the batch instead of once."""
     x, y = tt.dmatrix("m"), tt.dvector("y")
     out = (tt.nnet.sigmoid(x.dot(tt.outer(y[:2], y[:2]))) / 16.0).mean(axis=-1)
     loss = (-0.5 * tt.sum(1 + x - tt.sqr(x) - tt.exp(x), axis=-1) + out).mean()
@@ -72,7 +72,7 @@ def mean_of_batches():
 
 
 def student_density():
-    """A term of one element with several special functions, under a sum over observations."""
+    """A sum over observations with a scalar term that contains several special functions."""
     nu, sigma = tt.dscalar("c"), tt.dscalar("sigma")
     data = tt.constant(np.array([0.5, -1.0, 2.0]))
     scale = sigma**-2.0
@@ -146,7 +146,7 @@ def test_a_product_of_zero_does_not_sink_into_a_switch():
 
 @st.composite
 def densities(draw):
-    """A sum over arithmetic with shared parts, as in log densities, and its gradients."""
+    """Draw a sum of arithmetic expressions that share parts, as in log densities, and its gradients."""
     x, y, c = tt.dvector("x"), tt.dvector("y"), tt.dscalar("c")
     pool = [x, y.sum(), c, tt.constant(np.array([0.5, -1.0, 2.0]))]
     steps = [

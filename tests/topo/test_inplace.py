@@ -1,4 +1,4 @@
-"""Elementwise ops overwrite what they may, at least as often as with stock Theano, and values are unchanged."""
+"""Elementwise ops overwrite inputs at least as often as with stock Theano, without changing values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def both(inputs, outputs, mode=STOCK, **options):
 
 
 def test_a_chain_works_in_place():
-    """Fusion is off, as it would leave one op."""
+    """Fusion is excluded, because it would leave only one op."""
     x = tt.dvector("x")
     out = tt.exp(tt.sin(tt.cos(x)))
     stock, ours = both([x], out, STOCK.excluding("fusion"))
@@ -41,7 +41,7 @@ def test_a_chain_works_in_place():
 
 
 def test_an_update_overwrites_what_it_updates():
-    """The shared variable's own memory is preferred, in any order of the operands."""
+    """A next value is computed in the shared variable's memory, even if that is not the first operand."""
     x = tt.dvector("x")
     shared = theano.shared(np.zeros(3))
     with optdb.enable():
@@ -68,7 +68,7 @@ def test_what_somebody_still_reads_is_left_alone():
 
 @pytest.mark.slow
 def test_many_nodes_lose_nothing():
-    """In a large graph, stock Theano validates ten changes at once, and drops all ten if one is invalid."""
+    """In a large graph, stock Theano validates ten changes together, and reverts all ten if one is invalid."""
     x = tt.dmatrix("x")
     outputs = []
     for i in range(100):
@@ -105,7 +105,7 @@ def expressions():
 @settings(max_examples=examples(100, share=8))
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
-    """Graphs have views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""
+    """Values are right in graphs with views, in-place ops and an update; `mutable` lets arguments be overwritten."""
     mode = STOCK if fused else STOCK.excluding("fusion")
     shared = theano.shared(np.full((2, 2), 0.25))
     inputs = [theano.In(X, mutable=mutable), theano.In(Y, mutable=mutable)]
@@ -129,7 +129,7 @@ def test_theano_s_flag_decides_about_scalars(limit):
 
 
 def test_a_graph_with_theano_s_handler_is_left_to_theano():
-    """Theano's own handler may have been attached before, or may be chosen by quick detection."""
+    """If Theano's own handler is attached, for example by quick detection, Theano's own in-place rewriter runs."""
     x = tt.dvector("x")
     with theano.change_flags(cycle_detection="fast"):
         stock, ours = both([x], tt.exp(tt.sin(x)), STOCK.excluding("fusion"))
@@ -150,7 +150,7 @@ def test_the_profile_is_theano_s():
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", [False, True])
 def test_no_output_overwrites_what_another_one_reads_after_it(passes):
-    """C code stores the outputs of a fused op in order; here stock Theano computes the second from the first."""
+    """C code stores a fused op's outputs in order: the second must not read an input that the first has overwritten."""
     a, b = scalar.float64(), scalar.float64()
     total = scalar.add(a, b)
     outputs = [total, scalar.identity(a) if passes else scalar.mul(a, total)]

@@ -24,7 +24,7 @@ FORTH, BACK = rule("forth"), rule("back")
 
 
 def swing(lineage, times, make_a, make_b):
-    """Make FORTH turn A into B and BACK turn B into A; return each result."""
+    """Apply FORTH (A to B) and BACK (B to A) in turn; return each result of `replaced`, and the last node."""
     results = []
     node = make_a()
     for _ in range(times):
@@ -47,7 +47,7 @@ def test_a_swing_is_stopped_when_patience_is_out():
 
 
 def test_a_swing_over_equal_constants_is_seen():
-    """Rewriters make their constants anew: only the values show that they are equal."""
+    """Rewriters create new constants each time, which are only known to be equal by their values."""
     lineage = Lineage()
 
     def times(value):
@@ -68,7 +68,7 @@ def test_growth_is_no_swing():
 
 
 def test_equal_nodes_in_different_places_are_no_swing():
-    """Fifty exp(x) each become log(x): none descends from another."""
+    """Fifty nodes exp(x) each become log(x), which is no swing, because none of the nodes descends from another."""
     lineage = Lineage()
     for _ in range(50):
         assert lineage.replaced(tt.exp(X).owner, FORTH, [tt.log(X).owner]) is None

@@ -95,7 +95,7 @@ def test_the_same_as_theano(graph):
 @settings(max_examples=examples(60))
 @given(graph=graphs(), choices=st.lists(st.tuples(st.integers(0), st.integers(0)), max_size=8))
 def test_the_index_follows_each_change(graph, choices):
-    """After any replacements, the graph equals one that is merged from scratch."""
+    """After any replacements, the graph is the same as if it had been merged from scratch."""
     inputs, outputs = graph
     fgraph = merged(graph_of(inputs, *outputs), IndexedMergeOptimizer())
     for a, b in choices:
@@ -138,7 +138,7 @@ def test_constants_are_merged_by_signature():
 
 
 def test_a_constant_that_left_may_come_back():
-    """The last user of a constant is removed, and an equal constant is added: the index loses neither."""
+    """After a constant's last client has been removed, the index still merges new constants that are equal."""
     x = tt.dvector("x")
     two = np.array([2.0, 2.0])
     fgraph = merged(graph_of([x], tt.exp(x * tt.constant(two))), IndexedMergeOptimizer())
@@ -177,7 +177,7 @@ class Refuse:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("chain", [1, 4])
 def test_a_refused_merge_is_not_tried_for_ever(chain):
-    """The revert imports the twin again, like any other change, but the pair is then blacklisted."""
+    """Reverting a rejected merge imports the merged node again, but the pair is blacklisted, and not tried again."""
     x = tt.dvector("x")
     a, b = x, x
     for _ in range(chain):
@@ -212,7 +212,7 @@ class AddOne(Op):
 
 
 def test_no_merge_across_destroyers():
-    """Two copies that are overwritten by different users stay separate."""
+    """Equal nodes are not merged if different in-place nodes overwrite their results."""
     x = tt.dvector("x")
     inplace = AddOne(inplace=True)
     for optimizer in (IndexedMergeOptimizer(), MergeOptimizer()):
@@ -248,7 +248,7 @@ def test_an_unhashable_op_merges_with_itself_only():
 
 
 def test_the_engine_merges_after_each_change():
-    """A cleanup rewriter runs before the next node is visited."""
+    """The merge is a cleanup rewriter, which runs before the engine visits the next node."""
     seen = []
 
     @rewriter([tt.sinh, tt.cosh])
@@ -268,7 +268,7 @@ def test_the_engine_merges_after_each_change():
 
 
 def test_a_graph_travels_with_its_index():
-    """After loading, it is Theano's own feature, and knows the nodes of the loaded graph."""
+    """In a loaded graph, the feature is Theano's own, and knows the graph's nodes."""
     x = tt.dvector("x")
     fgraph = merged(graph_of([x], tt.exp(x) * 2, tt.sin(x) * 2), IndexedMergeOptimizer())
     loaded = pickle.loads(pickle.dumps(fgraph))

@@ -37,7 +37,7 @@ from optdb.topo.translate import translate
 
 
 def as_theano_s(function, *tracks):
-    """Make a rewriter that looks like one of Theano's."""
+    """Make a rewriter whose function seems to be defined in Theano."""
     function.__module__ = "theano.tensor.opt"
     return local_optimizer(list(tracks))(function)
 
@@ -165,7 +165,7 @@ def test_an_equilibrium_that_tracks_no_op_of_the_graph_is_idle():
 
 
 def test_a_third_party_s_rewriter_may_do_more_than_it_says():
-    """It tracks exp and rewrites sin: Theano's pass allows that."""
+    """A rewriter that tracks exp may also rewrite sin, because Theano's one-pass optimizers ignore tracks."""
 
     @local_optimizer([tt.exp])
     def sly(node):

@@ -1,4 +1,4 @@
-"""The topological order, checked only against the edges of the graph."""
+"""The topological order, which is only compared with the edges of the graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Graph:
         del self.needs[node]
 
     def connect(self, first, second):
-        """Add an edge as a FunctionGraph does: it exists before the order is notified."""
+        """Add an edge as a FunctionGraph does: first to the graph, then to the order."""
         fresh = first not in self.needs[second]
         self.needs[second].add(first)
         accepted = self.order.add_edge(first, second)
@@ -80,7 +80,7 @@ def test_every_edge_is_respected(steps):
     for count, (what, a, b) in enumerate(steps):
         nodes = sorted(graph.needs)
         if what == "insert" or len(nodes) < 2:
-            # the bits of two numbers choose the dependencies of the new node
+            # the common bits of two drawn numbers select the nodes on which the new node depends
             graph.insert(count, [node for i, node in enumerate(nodes) if (a & b) >> i & 1])
         elif what == "remove":
             graph.remove(nodes[a % len(nodes)])
@@ -97,7 +97,7 @@ def test_every_edge_is_respected(steps):
 @settings(max_examples=examples(30))
 @given(st.permutations(range(25)), st.randoms(use_true_random=False))
 def test_any_dag_may_come_edge_by_edge(ranks, random):
-    """Edges that agree with a hidden order are all accepted, in any order."""
+    """If all edges agree with some order of the nodes, they are accepted, in whichever order they are added."""
     graph = Graph()
     for node in range(25):
         graph.insert(node)
@@ -111,7 +111,7 @@ def test_any_dag_may_come_edge_by_edge(ranks, random):
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_labels_are_given_anew_where_they_run_out(count):
-    """All nodes are inserted between the same two; if each halved the gap, only 40 would fit."""
+    """All nodes are inserted between the same two; if each node halved the gap between labels, only 40 would fit."""
     graph = Graph()
     graph.insert("first")
     graph.insert("last", ["first"])
@@ -132,7 +132,7 @@ def test_a_chain_that_grows_from_its_end():
 
 
 def test_a_chain_that_grows_in_its_middle():
-    """Each new node depends on the last new node, and the same final node depends on it."""
+    """Each new node is inserted between the last new node and the end of the chain."""
     graph = Graph()
     graph.insert(0)
     graph.insert("end", [0])
@@ -150,7 +150,7 @@ def ten(**needs):
 
 
 def test_an_edge_moves_only_what_lies_between_its_ends():
-    """The smaller side moves: the dependencies of 7, or the dependents of 3."""
+    """The smaller group moves: node 7 and its dependencies, or node 3 and its dependents."""
     graph = ten(n5=[3], n6=[5], n9=[3])
     assert graph.connect(7, 3)
     assert list(graph.order) == [0, 1, 2, 7, 3, 4, 5, 6, 8, 9]

@@ -140,7 +140,7 @@ def names_of(optimizer):
 
 
 def test_the_sequence_is_theanos():
-    """It has the same phases, in the same order, with the same members."""
+    """With the engine, Theano's phases are in the same order, and have the same members."""
     stock = queried()
     with optdb.enable():
         ours = queried()
@@ -148,7 +148,7 @@ def test_the_sequence_is_theanos():
     assert [member.name for member in ours if member.name in names] == names
     for theirs, mine in zip(stock, (member for member in ours if member.name in names), strict=True):
         if type(theirs) is EquilibriumOptimizer:
-            # with_topo_engine adds optdb's own rules, which stock Theano never includes
+            # the engine also has optdb's own rules
             assert {str(one) for one in theirs.get_local_optimizers()} <= {
                 str(one) for one in mine.get_local_optimizers()
             }
@@ -161,7 +161,7 @@ def test_the_sequence_is_theanos():
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("style", ["theano", "plain"])
 def test_third_party_rewriters_take_part(moment, style):
-    """They are registered in Theano's own database, before or after the engine is enabled."""
+    """Rewriters can be registered in Theano's own database before or after the engine is enabled."""
 
     @local_optimizer([tt.sin])
     def local_third_party(node):
@@ -294,7 +294,7 @@ def test_the_profile_of_a_function_prints():
 
 
 def test_profiles_are_merged():
-    """print_global_stats merges them for all functions of a process."""
+    """print_global_stats merges the profiles of all functions of a process."""
     (rewriter, one), (_, other) = (profile_of(optdb.mode(STOCK))[1].optimizer_profile for _ in range(2))
     merged = rewriter.merge_profile(one, other)
     stream = io.StringIO()
@@ -303,7 +303,7 @@ def test_profiles_are_merged():
 
 
 def test_a_phase_adds_up():
-    """The sum of two equal runs has twice the numbers, in Theano's part and in the engine's."""
+    """The merged profile of two equal runs has twice the numbers of one, in Theano's part and in the engine's."""
     x = tt.dmatrix("x")
     with optdb.enable():
         phase = theano.compile.optdb["canonicalize"].query("+fast_run")
@@ -320,7 +320,7 @@ def test_a_phase_adds_up():
 
 @pytest.mark.slow
 def test_debugmode_works_with_the_engine():
-    """It checks the values of each rewrite."""
+    """DebugMode checks the values of each rewrite."""
     from theano.compile.debugmode import DebugMode
 
     x = tt.dvector("x")
@@ -332,7 +332,7 @@ def test_debugmode_works_with_the_engine():
 
 @pytest.mark.parametrize("how", ["mode", "enabled"])
 def test_a_function_travels(how):
-    """It is pickled while the engine is enabled, and loaded without it."""
+    """A function that is pickled while the engine is enabled can be loaded without the engine."""
     x = tt.dvector("x")
     w = theano.shared(np.ones(2), "w")
     mode = optdb.mode(STOCK) if how == "mode" else STOCK
@@ -366,7 +366,7 @@ def test_functions_are_copied():
 
 @pytest.mark.parametrize("shapes", [True, False])
 def test_shapes_may_be_left_out(shapes):
-    """Lengths are then computed from the arrays, with the same values."""
+    """Without optdb.shapes, lengths are computed from arrays, with the same values."""
     x = tt.dmatrix("x")
     filled = tt.alloc(1.0, x.shape[0], x.shape[1]) * tt.exp(x)
     flags = {"optdb.shapes": shapes, "on_opt_error": "raise"}

@@ -12,7 +12,7 @@ from optdb.topo.rules import RuleTable
 
 
 class Special(Elemwise):
-    """A subclass, which Theano's dispatch distinguishes from its parent."""
+    """A subclass of Elemwise: rewriters that track it do not track its parent."""
 
 
 def rewriter(name, tracks):
@@ -88,7 +88,7 @@ def test_theanos_own_kind_takes_part():
 
 
 def test_the_answer_is_remembered_with_its_op():
-    """An op that is made and dropped again must not pass its id on to another one."""
+    """A new op with the id of an op that no longer exists must not get the latter's rules."""
     table = RuleTable([rewriter("of_special", [Special])])
     for _ in range(100):
         assert names(table, Special(tt.exp.scalar_op)) == ["of_special"]

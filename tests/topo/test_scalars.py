@@ -9,7 +9,7 @@ from theano.tensor.elemwise import Elemwise
 import optdb
 
 MODE = optdb.mode(theano.Mode("py", "fast_run"))
-# In-place rewriting is excluded: it runs later, and would only obscure the counts.
+# In-place rewriting runs later, and would make nodes harder to count.
 COUNTED = MODE.excluding("inplace")
 
 
@@ -18,7 +18,7 @@ def elementwise(function):
 
 
 def shared_scalar(users):
-    """A sum of two scalars with `users` outputs as users, none of which is part of another."""
+    """Return two inputs, and `users` outputs that share a sum of these inputs, but nothing else."""
     x, y = tt.dscalars("xy")
     shared = tt.exp(x) + y
     return [x, y], [tt.sin(shared * (i + 2)) for i in range(users)]
@@ -93,7 +93,7 @@ def test_a_device_s_mode_fuses_nothing_else():
     a, n, v = tt.fscalar("a"), tt.lscalar("n"), tt.lvector("v")
     assert len(sizes_fused([a], tt.exp(a) * 2 + 1)) == 3
     assert len(sizes_fused([v], (v + 1) * v)) == 2
-    # A cast converts sizes to numbers on the device.
+    # The cast makes the size an operand of the device's arithmetic, so it is not fused with the size's computation.
     assert len(sizes_fused([a, n], tt.cast(n * 2 + 1, "float32") * a)) == 3
 
 

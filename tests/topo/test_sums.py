@@ -1,4 +1,4 @@
-"""Wide sums become terms of wider sums again, and so do products; the graph does not grow, and values stay the same."""
+"""In wide sums and products, other sums and products replace equal parts; graphs do not grow, values do not change."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def values(count, dtype="float64", shape=(2, 3)):
 
 
 def recurrence(step, steps=STEPS):
-    """Return inputs, and the sums of all rows of each state of a recurrence: no state can be fused into its users."""
+    """Return inputs, and each state of a recurrence summed over rows, so that no state is fused into its clients."""
     terms = inputs(steps)
     states, state = [], terms[0]
     for term in terms[1:]:
@@ -52,7 +52,7 @@ def recurrence(step, steps=STEPS):
     return terms, [state.sum(axis=0) for state in states]
 
 
-#: Recurrences that Theano simplifies in each step: it rewrites the whole sum or product, and flattens inner ones.
+#: Recurrences in which Theano simplifies each step, and thereby flattens the sum or product of all earlier steps.
 RECURRENCES = {
     "sums": lambda s, a: s + a + tt.sin(a) - a,
     "differences": lambda s, a: s - (a + tt.sin(a) - a),
@@ -80,7 +80,7 @@ def test_the_graph_is_no_larger_and_the_values_are_the_same(step):
 
 @pytest.mark.slow
 def test_gates_that_are_written_out():
-    """In canonical form, each step of this GRU contains the sum of all earlier steps, forward and backward."""
+    """The canonical form of this GRU repeats the sum of all earlier steps in each step; the pass prevents that."""
     models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (3, 6)]
     few, many = (theano.function(m.inputs, m.outputs, updates=m.updates, mode=MODE) for m in models)
     model = models[-1]
@@ -151,7 +151,7 @@ def test_terms_keep_their_sides():
 
 
 def stays(terms, outputs):
-    """Assert that the pass does not change the graph."""
+    """Assert that the pass leaves the graph unchanged."""
     ours, without = (compiled(terms, outputs, mode) for mode in (MODE, WITHOUT))
     assert [str(node) for node in nodes(ours)] == [str(node) for node in nodes(without)]
 
@@ -210,7 +210,7 @@ def test_stock_modes_do_not_have_it():
 
 @st.composite
 def graphs(draw):
-    """Return inputs, and expressions with sums, differences, products and quotients of them and of each other."""
+    """Draw inputs, and expressions that add, subtract, multiply and divide inputs and earlier expressions."""
     leaves = inputs(draw(st.integers(4, 7)))
     pool, outputs = list(leaves), []
     for _ in range(draw(st.integers(2, 6))):
@@ -233,7 +233,8 @@ def test_random_graphs(graph):
     stock, without, ours = (
         theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, WITHOUT, MODE)
     )
-    # Theano's order of rewrites may have another result: in a sum of all, (x + x) / x * y is y + y, not 2 * y.
+    # Compare with the mode without the pass, because stock Theano's order of rewrites may lead to other graphs:
+    # (x + x) / x * y becomes y + y instead of 2 * y in a sum of all elements.
     assert len(nodes(ours)) <= len(nodes(without))
     data = values(len(leaves))
     for mine, theirs in zip(ours(*data), stock(*data), strict=True):

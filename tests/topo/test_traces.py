@@ -51,7 +51,7 @@ def test_as_many_nodes_have_a_trace_as_under_stock():
 @pytest.mark.slow_cases("mixture-size0")
 @pytest.mark.parametrize("name, size", [("mixture", {"groups": 1}), ("mlp", {"depth": 1})])
 def test_traces_do_not_grow(name, size):
-    """They grow neither with the engine's visits, nor from one compilation to the next.
+    """Stack traces grow neither with the engine's visits, nor from one compilation to the next.
 
     copy_stack_trace appends to a variable's existing trace, and rewriters call it for constants that several nodes
     share. More than twice stock Theano's length is a failure.
@@ -74,7 +74,7 @@ def test_traces_do_not_grow(name, size):
 
 
 def test_a_trace_is_not_added_twice():
-    """One constant is offered for fifty nodes that come from the same line."""
+    """If one constant replaces fifty nodes from the same line, it gets their trace only once."""
     x = tt.dvector("x")
     line = tt.sin(x)
     sines = [tt.sin(x[i:]) for i in range(50)]
@@ -96,7 +96,7 @@ def test_a_trace_is_not_added_twice():
 
 
 def test_traces_of_many_outputs_stay_apart():
-    """A node is made to overwrite an input for each of its outputs in turn, and is replaced each time."""
+    """The in-place rewriter handles the outputs of a node one after the other, and replaces the node each time."""
     numbers = [theano.scalar.float64() for _ in range(8)]
     many = Elemwise(Composite(numbers, [theano.scalar.tanh(number) for number in numbers]))
     inputs = tt.dvectors(8)
@@ -104,5 +104,5 @@ def test_traces_of_many_outputs_stay_apart():
     f = theano.function(inputs, results, mode=optdb.mode(STOCK).excluding("fusion"))
     (node,) = [node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, Elemwise)]
     assert len(node.op.inplace_pattern) == 8
-    # The user's trace, and one from each replacement.
+    # At most the user's trace, and one trace from each replacement.
     assert max(len(out.tag.trace) for out in node.outputs) <= 1 + len(numbers)

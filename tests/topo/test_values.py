@@ -16,8 +16,8 @@ from tests.topo.graphs import PLAIN, STOCK
 DTYPES = ("float32", "float64", "int8", "int64", "bool")
 FLOATS = ("float32", "float64")
 SHAPES = ((), (0,), (1,), (3,), (1, 1), (3, 1), (1, 3), (2, 3), (0, 3), (2, 0, 1), (2, 1, 3))
-# Numbers that are exact in every dtype, so that steps (floor, comparison, cast) do not turn a rounding error into
-# another answer, and that are far from values where stabilized and plain formulas differ.
+# These numbers are exact in every dtype, so that discontinuous ops (floor, comparison, cast) do not turn a rounding
+# error into another result. They are far from values for which stabilized and plain formulas differ.
 NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
 
 UNARY = ("neg", "abs_", "sgn", "sqr", "ceil", "floor", "exp", "tanh", "sin", "cos", "sigmoid", "log1p_abs", "sqrt_abs")
@@ -58,13 +58,13 @@ def binary(name, x, y):
         return getattr(tt, name)(x, y)
     if name in BITWISE:
         return getattr(tt, name)(tt.cast(x, "int64"), tt.cast(y, "int64"))
-    if name == "div":  # far from zero, where the answer depends on how it is computed
+    if name == "div":  # no division by a number near zero, whose result would depend on rounding
         return floating(x) / (tt.abs_(floating(y)) + 1)
     return getattr(tt, name)(numeric(x), numeric(y))
 
 
 class Builder:
-    """Builds a Theano expression together with its values, which determine shapes."""
+    """Draws a Theano expression together with values, from which the shapes are known."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -99,7 +99,7 @@ class Builder:
         getattr(self, "grow_" + kind)(self.choose(self.pool))
 
     def partner(self, x):
-        """A variable that broadcasts with x, and the broadcast shape."""
+        """Choose a variable that broadcasts with x; return the variable and the broadcast shape."""
         fitting = [y for y in self.pool if broadcast(x, y) is not None]
         y = self.choose(fitting)
         return y, broadcast(x, y)
@@ -123,7 +123,7 @@ class Builder:
         self.keep(tt.switch(tt.gt(numeric(x), 0), numeric(x), numeric(y)), shape)
 
     def grow_cast(self, x):
-        # outside their range, the conversion of floats to small integers is undefined
+        # clip, because converting a float to an integer type is undefined if it is out of range
         self.keep(tt.cast(tt.clip(numeric(x), -3, 3), self.choose(DTYPES)), self.shape(x))
 
     def grow_power(self, x):
@@ -207,7 +207,7 @@ class Builder:
 
 
 def broadcast(x, y):
-    """The broadcast shape of x and y, or None: only lengths that Theano knows to be 1 are broadcast."""
+    """Return the broadcast shape of x and y, or None; only lengths that Theano knows to be 1 are broadcast."""
     a, b = x.tag.drawn_shape, y.tag.drawn_shape
     n = max(len(a), len(b))
     a_flags = (True,) * (n - len(a)) + x.broadcastable
@@ -233,7 +233,7 @@ def expressions(draw):
 
 
 def tolerance(outputs):
-    """The relative tolerance: float32 anywhere in a graph determines it."""
+    """Return the relative tolerance: that of float32 if any variable of the graph is float32."""
     variables = theano.gof.graph.ancestors(outputs)
     return 1e-4 if any(getattr(x, "dtype", None) == "float32" for x in variables) else 1e-9
 
@@ -255,9 +255,10 @@ def compare(mine, theirs, rtol, what):
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_random_graphs(expression):
-    """Compare with Theano's own optimizer, which is the reference, and with no optimizer.
+    """Compare the engine with Theano's own optimizer, which is the reference, and with no optimizer.
 
-    Theano's stabilizations improve some answers. Where stock and plain answers differ, only the stock answer counts.
+    Theano's stabilizations make some results more accurate. If the results of Theano's optimizer and of no optimizer
+    differ, only the former count.
     """
     inputs, outputs, values = expression
     rtol = tolerance(outputs)
