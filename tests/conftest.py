@@ -160,8 +160,8 @@ def engine_where_quick() -> Iterator[None]:
 # kernel of optdb includes. Without this option, environments with and without Theano share the stored programs.
 pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 
-# Tests make many small graphs. Collecting garbage less often saves a tenth of the time. Tests that ask for garbage
-# collect it.
+# Tests make many small graphs. Collecting garbage less often saves a tenth of the time. Tests that need a
+# collection run it themselves.
 gc.set_threshold(10_000, 20, 20)
 
 # Compile times vary, and CI has to fail because of changes, not by chance.

@@ -26,7 +26,7 @@ def press_ctrl_c():
 
 
 def interrupt_at(number, call, *args):
-    """Call a function; press Ctrl-C at one of the places where Python may raise an interrupt, counted from 0.
+    """Call a function, and press Ctrl-C at the given place; places where Python can raise an interrupt count from 0.
 
     A place is the beginning or the return of a function. The beginning of a C function does not count, because Python
     checks for signals only after it has returned. Return whether the call ended before it reached this place, and the

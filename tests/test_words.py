@@ -1,4 +1,4 @@
-"""Names: a name that was replaced by the field's word does not come back, and no two classes have the same name."""
+"""Names: names that terms of the field have replaced do not come back, and no two classes have the same name."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ UNWANTED = {
     r"in its place": "instead, or replaces it",
 }
 
-#: The same for classes whose former names are also ordinary words.
+#: Like `RENAMED`, for classes whose former names are also ordinary words.
 RENAMED_CLASSES = {
     "Builder": "ModuleBuilder, LiftBuilder, FusedNodeBuilder",
     "Entry": "SharedOpRef, InputSpec, CachedFile",

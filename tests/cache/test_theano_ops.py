@@ -14,7 +14,7 @@ CLASSES = theano_classes()
 
 
 def _opaque(value):
-    """Represent an object by its class if its class defines no equality: each op has a new one."""
+    """Return the class of an object if it defines no equality, because each op has a new object."""
     return ("an", type(value)) if type(value).__hash__ is object.__hash__ else None
 
 

@@ -51,7 +51,7 @@ def shapes(draw, max_dims=3, min_dims=0):
 
 
 def numbers(dtype: str):
-    """Return a strategy for elements."""
+    """Return a Hypothesis strategy for the elements of arrays."""
     if dtype == "bool":
         return st.booleans()
     if dtype.startswith("float"):

@@ -26,7 +26,7 @@ CASES = {
 
 
 def windows(case):
-    """Return the number of windows along each axis, and the part of the array in each."""
+    """Return the number of windows along each axis, and the part of the array in each window."""
     _, lengths, ws, stride, pad, whole = CASES[case]
     counts = []
     for n, w, s, p in zip(lengths, ws, stride, pad):

@@ -147,7 +147,7 @@ def test_readings_give_results_and_gradients(convolution):
     plan = forward(axes, flip, 1)
     got = by_readings(plan.readings, x, np.prod(image), matrix, 3, lengths)
     np.testing.assert_allclose(got.reshape(t.shape), reference.forward(), atol=1e-12)
-    # Gradients with respect to filters take terms in the order of the taps.
+    # The gradient with respect to filters relies on the order of the taps and the outputs in this reading.
     assert (plan.readings[0].taps == np.arange(np.prod(taps))).all() and plan.readings[0].in_order
     got = by_readings(backward(axes, flip, 1).readings, t, np.prod(lengths), matrix.transpose(1, 0, 2), 2, image)
     np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)

@@ -25,8 +25,8 @@ from tests.codegen.test_convolutions import OPERATIONS, convolved
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: Tiles that small images fill. Items of the third tile form no rectangles of 32; items of the last tile load two
-#: columns.
+#: Tiles that small images fill. Only in the first tile, the 32 items of a warp form a rectangle. Each item of the last
+#: tile loads two columns.
 SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4), Tile(32, 32, 8, 8, 8)]
 #: The same tiles with asynchronous copies.
 COPIED = [

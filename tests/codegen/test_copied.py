@@ -1,4 +1,4 @@
-"""Products with copied tiles: all indices, with emulated instructions, and the conditions for their use."""
+"""Products with copied tiles: their index arithmetic, with emulated instructions, and when they are used."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from tests.codegen.layouts import compute, context, device_array
 from tests.codegen.pooled import CASES, MODES, numbers, pooled, sample, windows
 from tests.effort import is_quick
 
-#: Arrays of kernels are declared `restrict`, so optimized kernels are tested, in float32.
+#: Optimized kernels are tested in float32, because the kernels' arrays are declared `restrict`.
 OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
-# Runs of all examples optimize the other kernels, too.
+# Runs of all examples also optimize the other kernels.
 pytestmark = [] if is_quick() else [pytest.mark.optimized]
 
 

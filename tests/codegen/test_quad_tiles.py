@@ -130,7 +130,7 @@ def test_other_launches_are_not_halved(context):
     assert quad_tiles.halves("matmul_32x32_tf32_quads_n", ()) is None
     problem = Problem(1, 30, 36, 4096, (0, 4096, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
     launch = quad_tiles.plan(problem, 64, quad_tiles.TILE).launches[0]
-    assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # parts of the sums keep all units busy
+    assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # sums are split, which keeps all units busy
 
 
 @pytest.mark.parametrize("b_order", [ROWS, COLUMNS])

@@ -1,4 +1,4 @@
-"""Kernels that are declared once, in their code."""
+"""Kernels whose parameters are declared only in their code."""
 
 import pytest
 

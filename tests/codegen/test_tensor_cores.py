@@ -1,4 +1,4 @@
-"""Products on tensor cores: all indices, with emulated instructions, and the conditions for their use."""
+"""Products on tensor cores: their index arithmetic, with emulated instructions, and when they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by warpgroups: all indices and signals, with emulated instructions, and the conditions for their use."""
+"""Products by warpgroups: index arithmetic and signals, with emulated instructions, and when they are used."""
 
 from __future__ import annotations
 

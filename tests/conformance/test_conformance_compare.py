@@ -15,7 +15,7 @@ def results(**outcomes: str) -> dict[str, Result]:
 
 
 def verdicts(comparison: Comparison) -> dict[str, Verdict]:
-    """Return the verdict on each test that differs, by its name."""
+    """Map the name of each test that differs to its verdict."""
     return {difference.result.id.removeprefix("f.py::"): difference.verdict for difference in comparison.differences}
 
 

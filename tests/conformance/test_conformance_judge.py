@@ -40,7 +40,7 @@ def judge(settings, tmp_path):
 
 
 def names(comparison, verdict):
-    """Return the names of the tests with a verdict."""
+    """Return the names of the tests that have the given verdict."""
     return [difference.result.id.split("::")[1] for difference in comparison.of(verdict)]
 
 

@@ -269,7 +269,7 @@ def test_deaths_leave_no_shared_memory(capfd):
 
 
 def wait_until_stopped(pid):
-    """Wait until the kernel has stopped a process, which from then on does not answer."""
+    """Wait until the operating system has stopped a process, which then no longer answers."""
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.01)
 

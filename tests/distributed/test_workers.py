@@ -1,4 +1,4 @@
-"""The worker's side without a cluster: tasks that compute steps when they arrive, and commits that are announced."""
+"""A worker without a cluster: its tasks compute steps as soon as these arrive, and it runs announced commits."""
 
 from __future__ import annotations
 

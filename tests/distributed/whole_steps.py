@@ -1,4 +1,4 @@
-"""A step whose state shows whether it is whole, and calls that are interrupted at each place."""
+"""A step whose state shows whether it has run as a whole, and helpers that interrupt calls at each place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def limited(following):
 
 
 def check_whole(train, expected=None):
-    """Check that all replicas have the state after the same number of steps; return the number."""
+    """Check that all replicas have the state after the same number of steps; return this number."""
     made = train.steps
     assert expected is None or made in expected
     for rows, steps in [train._group.state(), *(replica.state() for replica in replicas_of(train))]:

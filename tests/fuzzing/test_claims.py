@@ -1,4 +1,4 @@
-"""Functions whose values violate their types, and odd arguments, behave as in Theano, or raise named errors."""
+"""If values violate their types, or arguments are odd, functions behave as in Theano, or raise named errors."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from theano.tensor.signal.pool import Pool
 from fuzzing.convolutions import Case, compare, performed, run
 from tests.effort import examples
 
-#: ``python -m fuzzing.convolutions`` runs any number.
+#: Numbers of examples; ``python -m fuzzing.convolutions`` runs any number.
 QUICK, SLOW = 25, examples(500)
 
 

@@ -1,4 +1,4 @@
-"""A process uses the profile that it gave its device, including for files that it loads."""
+"""If a process changes its device's profile, it uses this profile, also for files that it loads."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 STEPS = 12
-#: The number of runs that finds each planted fault.
+#: A number of runs that is large enough to find each planted fault.
 ENOUGH = 60
 
 

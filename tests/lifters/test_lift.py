@@ -43,7 +43,7 @@ def count(fgraph, cls):
 
 
 def no_detours(fgraph):
-    """Assert that no value makes a round trip."""
+    """Assert that no value is transferred to paper and back, or the other way round."""
     for node in fgraph.apply_nodes:
         for var in node.inputs:
             if var.owner is None:

@@ -1,4 +1,4 @@
-"""Mode OPENCL_AUTO: the side that computes a call, and that each call is computed once."""
+"""Mode OPENCL_AUTO: which side computes a call, and that each call is computed only once."""
 
 from __future__ import annotations
 

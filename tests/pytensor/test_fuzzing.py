@@ -13,7 +13,7 @@ from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ctrl_c_interrupts")]
 
 STEPS = 20
-#: The number of runs that finds each planted fault.
+#: A number of runs that is large enough to find each planted fault.
 ENOUGH = 60
 
 

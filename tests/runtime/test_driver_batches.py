@@ -1,4 +1,4 @@
-"""Command lists that are enqueued often become batches with the same effect as their commands one by one."""
+"""Command lists become batches if they are enqueued often; batches have the same effect as their commands."""
 
 import ctypes
 import functools

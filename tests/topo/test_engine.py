@@ -270,7 +270,7 @@ def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
 
 
 def test_constants_are_folded_before_rewriters_see_what_uses_them():
-    """Expressions that become constant in between are folded first as well."""
+    """Expressions that become constant during the run are also folded before rewriters see their clients."""
     seen = []
 
     @rewriter([tt.exp])

@@ -141,7 +141,7 @@ def test_a_factor_of_a_wider_dtype_prevents_it():
 
 
 def test_a_vector_sum():
-    """A product of a matrix and a vector is a rearranged Dot22."""
+    """A product of a matrix and a vector is computed by a Dot22 with reshaped operands, as in stock Theano."""
     stock, ours = both([tt.dot(A, V) * S + V])
     assert [type(n.op) for n in ours.maker.fgraph.toposort()] == [type(n.op) for n in stock.maker.fgraph.toposort()]
     np.testing.assert_allclose(stock(*VALUES)[0], ours(*VALUES)[0])

@@ -1,4 +1,4 @@
-"""One-pass optimizers skip nodes that they do not track, and no others."""
+"""optdb's one-pass optimizers skip the nodes that their rewriters do not track, and no others."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
 @settings(max_examples=examples(80))
 @given(steps=st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "discard"]), st.integers(0, 19))))
 def test_against_a_set_and_a_cursor(direction, steps):
-    """The reference pops the nearest pending node ahead of the last popped one; if there is none, the walk turns."""
+    """The reference pops the nearest pending node ahead of the last popped one; if none is, the walk turns round."""
     worklist = chain(20, direction)
     pending, cursor, sign = set(), None, 1 if direction == "in_to_out" else -1
     for what, node in steps:

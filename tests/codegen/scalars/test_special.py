@@ -60,7 +60,7 @@ UNARY = [
 
 
 def grid(*ends):
-    """Return two arrays of all pairs of some numbers."""
+    """Return all pairs of the given numbers, as two arrays."""
     return [values.ravel() for values in np.meshgrid(ends, ends)]
 
 

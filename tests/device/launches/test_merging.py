@@ -1,4 +1,4 @@
-"""A course continues when its pause ends, after some calls or after other work; watched pauses need each call."""
+"""A course continues after a pause: after some calls or other work. In watched pauses, each call runs in Python."""
 
 from __future__ import annotations
 

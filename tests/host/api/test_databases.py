@@ -1,4 +1,4 @@
-"""Queries of Theano's databases give the same results as Theano's own."""
+"""optdb's queries of Theano's databases give the same results as Theano's own queries."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ steps = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0,
 
 
 def graph_of(program):
-    """Return a pool of expressions that share their parts; a split has two outputs."""
+    """Return expressions that share parts; some are the two outputs of a split."""
     x = tt.dvector("x")
     pool = [x, tt.dvector("y"), tt.constant([1.0, 2.0])]
     for kind, first, second in program:

@@ -1,4 +1,4 @@
-"""Op equality and hashes are Theano's own, cached while graphs are optimized."""
+"""The equality and the hashes of ops are Theano's own; both are cached while graphs are optimized."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Unhashable(Op):
 
 @pytest.fixture(autouse=True)
 def patched_anew():
-    """Make the patches inspect the classes of this file anew, and restore them afterwards."""
+    """Make the patches inspect the classes of this file anew, and remove the patches afterwards."""
     remove_all()
     yield
     remove_all()

@@ -111,7 +111,7 @@ def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
     return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
 
 
-#: Each case is thorough for one kind of device; for processors and for GPUs alternately.
+#: Each case is thorough for one kind of device, alternately for processors and for GPUs.
 CASES_BY_KIND = [
     pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.thorough] * ((number + place) % 2))
     for number, case in enumerate(CASES)

@@ -37,7 +37,7 @@ def function(mode, *outputs):
 
 
 def count(*outputs, values=None):
-    """Compare with the host; return how many nodes compute both, and how many only the gradient."""
+    """Compare with the host; return how many nodes compute entropies and gradients, and how many only gradients."""
     values = values or values_of()
     want = function(HOST, *outputs)(*values)
     f = function(LIFTED, *outputs)

@@ -1,4 +1,4 @@
-"""Simulators are called like the functions that they are made from."""
+"""Simulators take the same arguments, and return the same results, as the functions that they are made from."""
 
 from __future__ import annotations
 

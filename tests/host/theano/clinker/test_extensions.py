@@ -1,4 +1,4 @@
-"""Extensions that Theano builds in its compiledir: which are complete."""
+"""Finding out which of the extensions that Theano builds in its compiledir are complete."""
 
 from __future__ import annotations
 

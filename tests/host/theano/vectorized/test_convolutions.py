@@ -10,7 +10,7 @@ from theano.tensor.nnet import abstract_conv, corr, corr3d
 from optdb.host.theano.vectorized import convolutions
 from tests.host.theano.vectorized.nodes import assert_alike, by_c, by_perform, by_whole_arrays, numbers
 
-#: Border, stride, dilation and groups of cases in two dimensions.
+#: Two-dimensional cases: border, stride, dilation and number of groups.
 CASES = [
     ("valid", (1, 1), (1, 1), 1),
     ("half", (1, 1), (1, 1), 1),

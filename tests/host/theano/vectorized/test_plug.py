@@ -16,7 +16,7 @@ from optdb.host.theano.vectorized import plug
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Return the ops whose nodes got a function of arrays."""
+    """Return a list of the ops whose nodes are computed on whole arrays."""
     ops = []
     function_of = plug.function_of
 

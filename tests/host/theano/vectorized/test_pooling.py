@@ -28,7 +28,7 @@ def geometry_of(window, stride, pad):
 
 
 def cases(mode, window, stride, pad, ignores):
-    """Return nodes of a mode with their arrays: the pooling, its gradient, and the gradient of the gradient."""
+    """Return three nodes for a pooling mode, with their arrays: the pooling, its gradient, and the gradient of that."""
     tensor, sizes = tt.dtensor4, tt.lvectors(3)
     geometry = geometry_of(window, stride, pad)
     forward = pool.Pool(ignore_border=ignores, mode=mode).make_node(tensor(), *sizes), [X, *geometry]

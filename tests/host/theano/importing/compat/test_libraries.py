@@ -141,7 +141,7 @@ def test_versions_are_those_that_python_finds(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyError("Version"), FileNotFoundError("No package metadata was found.")])
 def test_a_backport_of_importlib_metadata_raises_for_a_missing_version(monkeypatch, error):
-    # When a library imports importlib_metadata, it replaces Python's metadata finder, and raises its own error.
+    # A library may import importlib_metadata, which replaces Python's metadata finder, and raises its own error.
     monkeypatch.setattr(importlib.metadata, "version", mock.Mock(side_effect=error))
     assert versions.version_text("optdb_removed") is None
 
