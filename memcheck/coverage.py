@@ -41,8 +41,9 @@ def gaps(
 ) -> list[str]:
     """Return the kernels of some classes and kinds of devices that were not run, in words.
 
-    `never` lists the kernels that their ops never launch, with the reasons. It is also a gap if such a kernel is launched
-    after all, or if no case declares it. Any op with a kernel whose name begins with a prefix in `shared` may launch that kernel.
+    `never` lists the kernels that their ops never launch, with the reasons. If such a kernel is launched after all, or
+    if no case declares it, this is also a gap. A kernel whose name begins with a prefix in `shared` counts as launched
+    by each op that has it.
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
