@@ -17,7 +17,7 @@ from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram, Slot, program_of_graph
 from optdb.codegen.scalars.types import NoCode
-from optdb.device.expressions import cast, folded, mapped, transposed
+from optdb.device.expressions import applied, cast, folded, mapped, transposed
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Tensor
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
@@ -146,6 +146,11 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: GraphTrac
         raise OnHost(f"{op.scalar_op} takes no {acc_dtype}: {error}") from error
     # The result of a reduction over no elements; if it is None, the scalar op determines the result.
     initial = op.initial_value(out.type.dtype) if hasattr(op, "initial_value") else None
+    if np.dtype(acc_dtype).kind == "c" and np.dtype(out.type.dtype).kind != "c":
+        # NumPy discards the imaginary parts of such sums.
+        total = folded(name, x, list(axes), acc_dtype, acc_dtype, initial)
+        real = applied("Real", "float32" if acc_dtype == "complex64" else "float64", total)
+        return [cast(real, out.type.dtype)]
     return [folded(name, x, list(axes), out.type.dtype, acc_dtype, initial)]
 
 
