@@ -22,7 +22,7 @@ from optdb.runtime.sizes import as_int, part_of, smallest
 
 @dataclass(eq=False)
 class Fill(Operation):
-    """An array filled with a value, which is broadcast; the inputs are the value (a device array) and axis lengths."""
+    """An array to which a value is broadcast; the inputs are the value (a device array) and the lengths of the axes."""
 
     value: ArraySpec
     ndim: int
@@ -203,7 +203,7 @@ class FillDiagonalOffset(FillDiagonal):
         rows, columns = shape
         start = right if right >= 0 else -right * columns
         count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
-        # Like the host, use this slice even if the matrix has no such diagonal and `end` is a negative index.
+        # If the offset is outside of the matrix, `end` may be a negative index; the host's code uses the same slice.
         end = start + (columns + 1) * count
         first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
         return first, step, number

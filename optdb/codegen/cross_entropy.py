@@ -1,7 +1,8 @@
 """Softmax and cross entropies of the rows of a matrix, and their gradients.
 
 The maximum is subtracted first, so that no exponential overflows. On a CPU, an item processes whole rows; on other
-devices, a team of items within a work group shares a row. Classes are host integers, which the host checks.
+devices, a team of items within a work group shares a row. The class of each row is an integer on the host, which checks
+that the integer is valid.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from optdb.runtime.tables import computed, table_on_device
 GROUP = 256
 #: Number of single elements, and number of vectors of four, that an item loads before it uses them.
 _SEVERAL, _FOURS = 4, 4
-#: Minimum number of elements per item of a team, if the row is long enough.
+#: Minimum number of elements that each item of a team processes, if the row is long enough.
 _EACH = 4
 
 _CODE = functions("cross_entropy.cl")
@@ -194,7 +195,10 @@ class SoftmaxCrossEntropyGradient(Operation):
 
 @dataclass(eq=False)
 class CrossEntropy(Operation):
-    """The cross entropy of each row of the first input; rows are distributions, and classes may be negative indices."""
+    """The cross entropy of each row of the first input.
+
+    Each row is a distribution. The class of a row is an index into the row, and may be negative.
+    """
 
     dtype: str
 
@@ -212,7 +216,7 @@ class CrossEntropy(Operation):
 
 @dataclass(eq=False)
 class CrossEntropyGradient(Operation):
-    """The gradient of a distribution's cross entropy; it is zero except at each row's class.
+    """The gradient of the cross entropy with respect to a row's distribution; it is zero except at the row's class.
 
     The inputs are the gradient with respect to the entropies, the distribution, and the classes (a host array).
     """
@@ -239,7 +243,7 @@ class CrossEntropyGradient(Operation):
 
 
 def _row_stride(operation: Operation, dy: Array, rows: int) -> int:
-    """Return the stride between the gradients of two rows: 0 if all rows share one gradient."""
+    """Return the distance between the gradients of neighbouring rows, which is 0 if all rows share one gradient."""
     if dy.ndim and dy.shape[0] not in (1, rows):
         raise ValueError(f"{operation} has {dy.shape[0]} gradients for {rows} rows")
     return steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0

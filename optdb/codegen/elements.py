@@ -42,7 +42,7 @@ class ElementKernels:
     def copying(
         cls, dtype: str, ndim: int, name: str = "copy", single: bool = False, context: Context | None = None
     ) -> ElementKernels:
-        """Return kernels that copy arrays of any dtype bitwise; with a context, kernels for its kind of device."""
+        """Return kernels that copy arrays of any dtype bitwise, for any device or for the device of a context."""
         size = np.dtype(dtype).itemsize
         raw = RAW[size]
         arrays = (Operand("i0", raw, raw, single=single, size=size),), (Operand("o0", raw, raw, size=size),)

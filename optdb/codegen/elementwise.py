@@ -3,8 +3,8 @@
 In kernels for any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and
 ``strided`` for arrays of any strides. On CPUs, ``lanes`` processes a row in vectors. On GPUs, an item processes four
 neighbours in arrays of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element
-(``narrow``). ``row_quads`` and ``narrow`` use 32-bit indexes; for arrays that need larger indexes, ``wide`` is the same
-as ``strided``.
+(``narrow``). ``row_quads`` and ``narrow`` use 32-bit indexes; arrays that need larger indexes use ``wide``, which
+computes the same as ``strided``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Operand:
     #: The C types of an element: in memory, and in registers.
     stored: str
     computed: str
-    #: Functions that convert between the two types; empty if the types are equal.
+    #: Names of the functions that convert between the two types, or empty strings if the types are equal.
     load: str = ""
     store: str = ""
     #: Whether the array has a single element, which is read once.
@@ -141,7 +141,7 @@ class ElementCode:
     helpers: str = ""
     #: Names and dtypes of scalar parameters that the statements use.
     numbers: tuple[tuple[str, str], ...] = ()
-    #: The kernels' flags, if the code does not determine them.
+    #: The flags of the kernels, or None if the code determines them.
     flags: tuple[str, ...] | None = None
     #: Kind of device that the kernels are for; None for any.
     device_kind: DeviceKind | None = None

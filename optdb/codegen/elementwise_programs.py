@@ -88,7 +88,7 @@ def program_elements(
     device_kind: DeviceKind | None = None,
     wrong_functions: frozenset[str] = frozenset(),
 ) -> ElementKernels:
-    """Return the kernels that apply a program; `single` says which inputs have one element.
+    """Return the kernels that apply a program; `single` contains, for each input, whether it has one element.
 
     If `device_kind` is 'cpu', the kernels use vectors unless some numbers are complex. `wrong_functions` are the
     driver's `wrong_vector_functions`. Raise NoCode if the program has no OpenCL C code.

@@ -1,4 +1,4 @@
-"""Shapes, strides and launches: the memory layout of arrays, and the division of work.
+"""The memory layout of arrays (shapes and strides), and the division of work among work items.
 
 Strides are in elements, except those of `view`.
 """
@@ -16,7 +16,7 @@ from optdb.runtime.sizes import as_int, largest, smallest
 
 #: Minimum number of elements per CPU work item: with fewer, starting the item takes longer than its work.
 SMALLEST_CHUNK = 2048
-#: Chunks per compute unit: with several, one slow unit does not delay the launch.
+#: Chunks per compute unit: with several chunks, one slow compute unit does not delay the launch.
 CHUNKS_PER_UNIT = 4
 
 
@@ -82,9 +82,9 @@ def group_size(context: Context, most: int) -> int:
 
 
 def teams(context: Context, most: int, tasks: int, items: int) -> tuple[int, int, int]:
-    """Return a launch's global and local size, and the team size; a team is the part of a group that shares a task.
+    """Return a launch's global and local size, and the size of teams: parts of a group whose items share a task.
 
-    A group has at most `most` items; a team has at least `items` items, or is the whole group if that is smaller.
+    A group has at most `most` items. A team has at least `items` items, unless the whole group is smaller.
     """
     group, team = group_size(context, most), 1
     while team < group and team < items:

@@ -1,4 +1,4 @@
-"""Products with blocks of a matrix that are selected by indexes, which the host checks.
+"""Products with the blocks of a matrix that indexes select; the host checks the indexes.
 
 If a block is selected several times, a single set of work items makes all additions to it, in index order.
 """
@@ -74,7 +74,7 @@ class AddBlockProducts(Operation):
     def _blocks(self, index: HostArray, batch: int, windows: int, length: int, axis: int) -> HostArray:
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
-        # During an export, this line raises if the indexes are known only at call time.
+        # During an export, this line raises an error if the indexes are known only at call time.
         return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:

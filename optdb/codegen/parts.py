@@ -18,7 +18,8 @@ from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtens
 from optdb.runtime.arrays import Array, DeviceArray, c_strides, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-#: Minimum number of joined arrays for buffer copies, which also need a C-contiguous source and destination.
+#: A join of at least this many arrays uses buffer copies, if both the array and its part of the result are
+#: C-contiguous. Otherwise, kernels copy the array.
 MANY = 8
 
 
@@ -42,7 +43,7 @@ class JoinArrays(Copying):
         for array in arrays:
             stop = start + array.shape[axis]
             slab = _slab(out, axis, start, stop)
-            # Plans treat buffer copies as independent commands, but a few copies are slower than kernels on a GPU.
+            # In plans, buffer copies are independent commands. A few copies, however, are slower than kernels on a GPU.
             if len(arrays) >= MANY and is_contiguous(array) and is_contiguous(slab):
                 copy_bytes(slab, array)
             else:
@@ -78,8 +79,8 @@ class SplitArray(Copying):
 class TileArray(Copying):
     """An array repeated along each axis of the result.
 
-    The inputs are the array and, on the host, the number of repeats for each axis; there may be fewer or more of these
-    numbers than axes.
+    The inputs are the array and, on the host, the number of repeats for each axis; the result has as many axes as the
+    longer one of array and numbers.
     """
 
     ndim: int
@@ -118,9 +119,9 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 
 @dataclass(eq=False)
 class Pad(Copying):
-    """An array of zeros with `x` written to one part; the result is `x` itself if the part covers everything.
+    """An array of zeros with `x` in one part; if this part is the whole array, the result is `x` itself.
 
-    The inputs are the array, the lengths of the result, and the index of the part; the array is broadcast to the part.
+    The inputs are the array `x`, which is broadcast to the part, the lengths of the result, and the index of the part.
     """
 
     def __post_init__(self) -> None:
@@ -146,7 +147,7 @@ def _is_whole(entry: Any, length: Any) -> bool:
 
 
 def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
-    """Return C-contiguous views that cover all elements outside of the indexed part, and maybe some inside it."""
+    """Return C-contiguous views that contain all elements outside of the indexed part, and maybe some of the part."""
     first = index[0] if index else slice(None)
     if not isinstance(first, slice) or not all(map(_is_whole, index[1:], array.shape[1:])):
         return [array]
@@ -166,7 +167,7 @@ class ChangeSlice(Operation):
 
     #: Spec of the array; the values have the same dtype.
     x: ArraySpec
-    #: Whether the part is set instead of incremented.
+    #: Whether to set the part instead of incrementing it.
     setting: bool = False
     #: Whether to modify the array itself instead of a copy.
     inplace: bool = False

@@ -24,7 +24,7 @@ from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
 
-#: Kernel arguments for each pooled axis: its length, and the number, size, stride and padding of windows.
+#: Kernel arguments for each pooled axis: its length, and the windows' number, size, stride and padding.
 _NUMBERS = ("len", "count", "size", "step", "pad")
 
 
@@ -44,8 +44,8 @@ class Windows:
     ) -> Windows:
         """Return the windows of an operation over axes with given lengths; raise ValueError if they are not valid.
 
-        `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`; by default, as many
-        as fit.
+        `numbers` are host vectors: sizes, strides and padding. `counts` are the numbers of windows along the axes; by
+        default, as many as fit if `op.ignore_border` is true, else enough to cover each axis.
         """
         for name, values in zip(("ws", "stride", "pad"), numbers, strict=True):
             if values.shape != (op.ndim,):
@@ -79,7 +79,7 @@ def _fitting(length: int, size: int, step: int) -> int:
 
 
 def _covering(length: int, size: int, step: int) -> int:
-    """Return the number of windows needed to cover a length; the last one may be truncated."""
+    """Return the number of windows needed to cover a length; the last window may be truncated."""
     if step >= size:
         if not length:
             raise ValueError("pooling with ignore_border=False needs elements, but an axis has length 0")
@@ -113,9 +113,9 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes one element of the last array for each window of the others.
 
-    The code `start` runs first for each window, `each` runs for every element of the window, and `finish` runs last.
-    ``q`` is the index of an element, ``first`` is the index of the window's first element, and ``o`` is the index of
-    the window.
+    For each window, the code in `start` runs first, `each` runs once for every element of the window, and `finish` runs
+    last. ``q`` is the index of an element, ``first`` is the index of the window's first element, and ``o`` is the index
+    of the window.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -149,8 +149,8 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
     """Return a kernel, named ``gradient``, that sums the gradients of each element over the windows that cover it.
 
-    `given` is an expression for the value that window ``o`` adds to its element ``q``; for each axis, ``whole`` says
-    whether all windows end within the padding. A work item fills rows (`by_rows`), or single elements.
+    `given` is an expression for the value that window ``o`` adds to its element ``q``. For each axis, `whole` is true
+    if all windows end within the padding. A work item fills whole rows if `by_rows` is true, else single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
@@ -245,7 +245,7 @@ class WindowOperation(Operation):
     ndim: int = 2
     #: 'max', 'sum', or a mean that includes or excludes the padding ('average_inc_pad', 'average_exc_pad').
     mode: str = "max"
-    #: Whether windows that do not fit are omitted instead of truncated.
+    #: Whether to omit windows that do not fit, instead of truncating them.
     ignore_border: bool = True
 
     def kernels(self) -> list[Kernel]:
@@ -264,7 +264,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the numbers of windows if an array determines them, else None; raise ValueError for bad shapes."""
+        """Return the windows' counts if an input's shape defines them, else None; raise ValueError for bad shapes."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -311,7 +311,7 @@ class PoolWindows(WindowOperation):
 
 
 class PickAtLargest(PoolWindows):
-    """For each window of the first array, the second array's value at the position of the largest element."""
+    """For each window, the second array's value at the position of the first array's largest element in the window."""
 
     def _kernel(self) -> Kernel:
         start = "W largest = LOAD(x[first]);\nga_ssize best = first;"
@@ -324,7 +324,7 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """For each window, the sum of the third array's elements where the first array equals the window's maximum.
+    """For each window, the sum of the third array's elements at all positions where the first array has its maximum.
 
     The second array contains the maxima.
     """
@@ -348,7 +348,7 @@ class LargestGradient(WindowOperation):
     The inputs are the array to pool, the windows' largest elements, and the gradient with respect to these elements.
     """
 
-    #: Kernel parameters for the arrays that the gradient reads, which are the last inputs.
+    #: Kernel parameters for the arrays that the gradient reads; they are the operation's last inputs.
     names: ClassVar[Sequence[str]] = ("x", "top", "gz")
 
     def _kernel(self) -> Kernel:
@@ -388,7 +388,7 @@ class MeanGradient(LargestGradient):
             f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
             for d in range(self.ndim)
         ]
-        # The host rounds each window's gradient before adding it.
+        # The host rounds the gradient of each window before adding it to an element.
         return f"LOAD(STORE(LOAD(gz[o]) / (W)({' * '.join(sides)})))"
 
     def _check(self, x: Array, windows: Windows) -> None:

@@ -41,9 +41,9 @@ LANES = 16
 
 _MRG_KERNELS = functions("mrg31k3p.cl")
 
-#: Maps the dtype of samples to the integer taken from a step, and the factor that scales this integer. Float16 uses the
-#: last 15 bits, so that no sample becomes 1: the integer plus one, times 511 / 2^24, is exact in float32, and is
-#: rounded once.
+#: Maps the dtype of samples to code that converts a step's integer to floating point, and to the factor that scales the
+#: result. For float16, the integer is reduced to its last 15 bits, so that no sample becomes 1. This integer plus one,
+#: times 511 / 2^24, is exact in float32, and is then rounded once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -61,7 +61,7 @@ class UniformNumbers(Operation):
 
     dtype: str
     ndim: int
-    #: Whether the new state overwrites the old one.
+    #: Whether the new state overwrites the old state.
     inplace: bool = False
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class CountDraws(Operation):
     probabilities are accumulated in double precision.
     """
 
-    #: The kernel's name, and whether the kernel works on a copy of the probabilities.
+    #: The name of the kernel, and whether this kernel works on a copy of the probabilities.
     kernel: ClassVar[str] = "count_draws"
     changes_probabilities: ClassVar[bool] = False
 
@@ -232,9 +232,9 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
     _PCG_KERNELS[f"pcg_{name}"] for name in ("of", "high", "times", "carry", "plus", "after", "word")
 )
 
-#: Maps the dtype, and whether the interval is open, to a number's expression. NumPy's numbers are multiples of 2^-53 in
-#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples of 2^-53 for float64, and of 2^-24 for
-#: float32.
+#: Maps the dtype, and whether the interval is open, to the expression for a random number. In [0, 1), the numbers are
+#: multiples of 2^-53 as in NumPy; rounded to float32, a number may become 1. Numbers in (0, 1) are odd multiples of
+#: 2^-53 for float64, and of 2^-24 for float32.
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",
@@ -245,7 +245,7 @@ _NUMBERS = {
 
 @functools.lru_cache(maxsize=1024)
 def jump(steps: int) -> tuple[int, int]:
-    """Return the factors for the state and for the increment in the one step that replaces `steps` steps."""
+    """Return the factors of the state and of the increment in a single step that replaces `steps` steps."""
     powers = pow(FACTOR, steps, (FACTOR - 1) * _MODULUS)
     return powers % _MODULUS, (powers - 1) // (FACTOR - 1) % _MODULUS
 
@@ -257,7 +257,7 @@ def advanced(state: int, increment: int, steps: int) -> int:
 
 
 def state_words(state: int, increment: int) -> HostArray:
-    """Return the state and the increment as four words, each number with its low word first."""
+    """Return the state and the increment as two 64-bit words each, with the low word first."""
     return np.array([state & _WORD, state >> 64, increment & _WORD, increment >> 64], "uint64")
 
 
@@ -270,7 +270,7 @@ class PCG64Numbers(Operation):
 
     #: 'float64', or 'float32'.
     dtype: str
-    #: Whether numbers are in (0, 1), rather than in [0, 1) as in NumPy.
+    #: Whether the numbers are in the interval (0, 1), rather than in [0, 1) as in NumPy.
     is_open: bool = False
 
     def kernels(self) -> list[Kernel]:

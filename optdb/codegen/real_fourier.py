@@ -1,4 +1,4 @@
-"""Fourier transforms of real arrays over the last axes, and their inverses, computed by transforming complex rows.
+"""Fourier transforms of real arrays over their last axes, and the inverse transforms, by transforming complex rows.
 
 A length with small prime factors takes one pass per factor (a Stockham FFT): radix-4 passes come first, and passes for
 other factors evaluate the definition of the transform. Any other length is transformed by a convolution. Twiddle
@@ -84,7 +84,7 @@ class RealFourier(Operation):
     shorter ones are padded with zeros. Complex numbers are pairs along an additional last axis.
     """
 
-    #: Whether the input, rather than the output, consists of complex pairs.
+    #: Whether the input consists of complex pairs, rather than the output.
     inverse: ClassVar[bool] = False
 
     x: ArraySpec

@@ -18,12 +18,12 @@ from optdb.runtime.arrays import Array, empty
 
 @dataclass(eq=False)
 class SavedProducts(Operation):
-    """Products of a loop's states with a matrix, plus an addend, for some of the loop's steps.
+    """The products of a loop's states with a matrix, plus an addend, for some steps of the loop.
 
-    The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
-    in the requested steps; the matrix; and, if there is an addend, the sequence that contains it and the sequence's
-    elements in the requested steps. If the addresses of the requested states and elements show that they are views of
-    the same rows of the full arrays, the result is a view of the saved products; otherwise, it is computed.
+    The inputs are the products that the loop saved for all steps; the states of all steps, beginning with the initial
+    state; the states of the requested steps; the matrix; and, if there is an addend, the sequence of addends and its
+    elements for the requested steps. If addresses show that the requested states and addends are views of the same rows
+    of the full arrays, the result is a view of the saved products. Otherwise, the result is computed.
     """
 
     #: Spec of the requested states. All arrays have this dtype; all except the matrix have three axes.
@@ -70,7 +70,7 @@ class SavedProducts(Operation):
 
 
 def _rows_of(part: Array, array: Array) -> tuple[Any, Any, Any] | None:
-    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is not such a view."""
+    """Return the rows of `array` that `part` views, as (first, step, count); None if `part` is not a view of rows."""
     if not (array.size and part.size and part.base_data == array.base_data and is_contiguous(array, leading=1)):
         return None
     row, distance = array.strides[0], part.offset - array.offset

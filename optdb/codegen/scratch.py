@@ -1,8 +1,8 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
 Operations whose launches are enqueued immediately share the scratch memory of their context, which is safe because the
-queue runs them in order. If a thread's commands are passed to a listener instead of the queue, each operation gets its
-own memory, since other commands may later run between the operation's commands.
+queue runs them in order. If a thread's commands are passed to a listener instead of the queue, each operation gets
+memory of its own, because other commands may later run between the commands of the operation.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from optdb.runtime.sizes import largest
 _ALIGNMENT = 256
 #: Maximum number of entries in a context's caches of tables and of lent arrays.
 _KEPT = 256
-#: The keys under which a context keeps the scratch memory, the arrays within this memory, and tables.
+#: The keys under which a context keeps the scratch memory, the arrays in this memory, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use the scratch memory are in the queue; launches of other threads come later.
+#: A thread holds this lock until all its launches that use the scratch memory are in the queue.
 _using_memory = threading.RLock()
 
 
@@ -34,8 +34,8 @@ _using_memory = threading.RLock()
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
     """Lend uninitialized one-dimensional arrays of these sizes to the launches in a `with` block.
 
-    If this thread's commands are passed to a listener, the arrays are new; buffer assignment then shares memory among
-    commands.
+    If this thread's commands are passed to a listener, the arrays are new, and buffer assignment later lets commands
+    share memory.
     """
     if listening() is not None:
         lengths = _lengths(dtype, sizes)
@@ -48,7 +48,7 @@ def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
             lengths = _lengths(dtype, sizes)
             memory = context.kept.get(MEMORY)
             if memory is None or memory.nbytes < sum(lengths):
-                context.kept.pop(MEMORY, None)  # release the memory before more is allocated
+                context.kept.pop(MEMORY, None)  # release the old memory before a larger array is allocated
                 lent.clear()
                 memory = None
                 memory = context.kept[MEMORY] = empty(context, (sum(lengths),), np.uint8)

@@ -21,7 +21,7 @@ from optdb.runtime.arrays import Array
 
 _KERNELS = functions("searching.cl")
 
-#: For each side, the condition under which a vector's element (`here`) precedes the insertion index of a value.
+#: For each side, the C condition under which a vector's element (`here`) is before the insertion index of `value`.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 
@@ -29,7 +29,7 @@ _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 class FindLargest(Operation):
     """The largest elements along given axes, and their flat indices within these axes, as int64.
 
-    Of equal elements, the first is found; the first NaN counts as the largest element.
+    The first of several equal elements is found, and the first NaN counts as the largest element.
     """
 
     x: ArraySpec
@@ -43,7 +43,7 @@ class FindLargest(Operation):
     def kernels(self) -> list[Kernel]:
         kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
         axes = [*[("k", d) for d in range(kept_ndim)], *[("r", d) for d in range(folded_ndim)]]
-        # The first NaN counts as the largest element; of equal elements, the first is the largest.
+        # The first NaN counts as the largest element. Of several equal elements, the first one is found.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
             "LENGTHS": ", ".join(f"ga_size {kind}{d}" for kind, d in axes),
@@ -83,7 +83,7 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """For each value, the int64 insertion index in a sorted vector: 'left' or 'right' of equal elements."""
+    """For each value, the int64 index for its insertion into a sorted vector, 'left' or 'right' of equal elements."""
 
     x: ArraySpec
     values: ArraySpec

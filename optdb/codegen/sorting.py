@@ -22,7 +22,7 @@ from optdb.codegen.source import filled, functions
 from optdb.codegen.views import axis_last
 from optdb.runtime.arrays import Array, empty
 
-#: Number of elements in an initial sorted block, by device kind; powers of two.
+#: Number of elements in an initial sorted block, by kind of device; powers of two.
 BLOCK = {"cpu": 32, "gpu": 256}
 #: Maximum number of elements in the segment that a work item merges, by device kind.
 SEGMENT = {"cpu": 4096, "gpu": 16}
@@ -30,7 +30,7 @@ SEGMENT = {"cpu": 4096, "gpu": 16}
 #: The sort orders that can be passed to kernels. As in NumPy, NaN is the largest value, so it comes last in ascending
 #: order.
 ASCENDING, DESCENDING = 0, 1
-#: Ascending, with NaN first: for NumPy's minimum, NaN is the smallest element.
+#: Ascending order with NaN first, as in NumPy's minimum, for which NaN is the smallest element.
 NAN_FIRST = 2
 
 
@@ -42,14 +42,15 @@ except ImportError:  # before NumPy 2
 
 @dataclass(eq=False)
 class _Sorting(Operation):
-    """Base class: operations that sort rows of an array of a real dtype."""
+    """Base class of operations that sort the rows of an array of a real dtype."""
 
     x: ArraySpec
 
     def _sorting_kernels(self, order: int | None, indices: bool) -> list[Kernel]:
         """Return the kernels of `_sort`.
 
-        If `order` is None, the order is passed with each launch. With `indices`, the kernels also return indices.
+        If `order` is None, the kernels take the sort order as an argument. If `indices` is true, the kernels also
+        return indices.
         """
         dtype, device_kind = self.x.dtype, self.context.profile.device_kind
         half = dtype == "float16"
@@ -75,8 +76,8 @@ class _Sorting(Operation):
     ) -> None:
         """Sort a nonempty C-contiguous array along its last axis.
 
-        The results are the sorted elements and, if the kernels return indices, each element's index in its row. With
-        `keep`, only the first `keep` elements of each row are defined.
+        The results are the sorted elements and, if the kernels return indices, each element's index in its row. If
+        `keep` is not 0, only the first `keep` elements of each row are defined.
         """
         profile, n = self.context.profile, x.shape[-1]
         rows = x.size // n
@@ -153,9 +154,9 @@ class TopK(_Sorting):
     """
 
     axis: int
-    #: The value of k if it is known in advance; the kernels are then specialized for it.
+    #: The value of k, if it is known in advance and kernels can be specialized for it.
     k: int | None = None
-    #: Whether the elements are the first output.
+    #: Whether the operation returns the elements, which are then the first output.
     values: bool = True
     #: The dtype of the indices, which are the last output; None if indices are not returned.
     index_dtype: str | None = None
@@ -200,7 +201,8 @@ def _check(k: int, length: int, axis: int) -> None:
 def _order(k: int) -> int:
     """Return the sort order that puts the requested elements first.
 
-    For a single smallest element, NumPy returns NaN if the row contains NaN; for several, it treats NaN as the largest.
+    If a single smallest element is requested, NumPy returns NaN if the row contains NaN. If several are requested,
+    NumPy treats NaN as the largest element.
     """
     if k > 0:
         return DESCENDING

@@ -37,7 +37,7 @@ def functions(file: str) -> dict[str, str]:
 
 @functools.cache
 def functions_in(text: str) -> dict[str, str]:
-    """Return the functions in a text, by name. Each starts and ends at the beginning of a line."""
+    """Return the functions in a text, by name. The first and the last line of each function are not indented."""
     return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
 
 
@@ -72,13 +72,13 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return placeholders for a dtype, with a prefix: T (stored type), W (computed type), LOAD and STORE."""
+    """Return a dtype's placeholders: T (stored type), W (computed type), LOAD and STORE, with a prefix."""
     words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
     return {prefix + name: word for name, word in words.items()}
 
 
 def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
-    """Return code for arrays of a dtype: substitute its placeholders (see `type_words`) and other placeholders."""
+    """Return code for arrays of a dtype, by substituting the dtype's placeholders (`type_words`) and `words`."""
     return filled(code, **type_words(dtype), **words)
 
 
@@ -88,10 +88,10 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return the statements that unravel an index, from the last axis to the first, and increase the offsets.
+    """Return statements that unravel an index, from the last axis to the first, and increase offsets accordingly.
 
-    `lengths` is the name of the axes' lengths in the code, without the axis number that follows it. Each variable in
-    `offsets`, of type `step`, is increased by the index along each axis times the named stride; `index` is overwritten.
+    `lengths` is the name of the axes' lengths in the code, without the number of the axis. Each variable in `offsets`,
+    of type `step`, is increased by the index along each axis times the named stride; `index` is overwritten.
     """
     lines = []
     for d in reversed(range(dims)):
@@ -104,9 +104,9 @@ def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str],
 def row_offsets(
     lengths: str, dims: int, offsets: Mapping[str, tuple[str, str]], size: str = "ga_size", step: str = "ga_ssize"
 ) -> str:
-    """Return the statements that locate element `i`: its column (index along the last axis) and offset in each array.
+    """Return statements that compute element i's column (its index along the last axis) and its offset in each array.
 
-    Names omit the axis number; `offsets` maps each offset to its start and its strides.
+    `offsets` maps each offset to the names of its start and its strides. All names are without the number of the axis.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BorderMode = str | int | Sequence[int | tuple[int, int]]
-#: A number for each axis.
+#: One integer for each axis.
 PerAxis = Sequence[int]
 
 
@@ -50,13 +50,13 @@ class Axis:
 class Phase:
     """Image elements, spaced ``step`` apart, that receive contributions from the same taps."""
 
-    #: Index of the first element.
+    #: Index of the phase's first element in the image.
     first: int
     #: Number of elements.
     count: int
-    #: Output index of the first element; distances in `taps` are counted backwards from this index.
+    #: Index of the output from which the distances in `taps` are counted backwards.
     origin: int
-    #: Pairs of a tap and a distance: the tap connects the first element to the output at this distance before `origin`.
+    #: Pairs of a tap and a distance: the output at this distance before `origin` reads the first element with this tap.
     taps: tuple[tuple[int, int], ...]
 
 
@@ -66,7 +66,7 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding at both ends of each axis; `reaches` gives the number of elements that the filter spans.
+    """Return the padding at both ends of each axis, given the filter's extent along each axis (`reaches`).
 
     Raises
     ------
@@ -102,7 +102,7 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return an image's nonempty phases; the elements ``y`` of a phase have equal ``(y + low) % step``."""
+    """Return an image's nonempty phases: the elements with equal ``(index + low) % step`` are one phase."""
     phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)

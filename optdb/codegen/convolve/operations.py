@@ -36,12 +36,12 @@ class ConvolutionSettings:
 
     #: Number of axes: 2 or 3.
     dims: int
-    #: 'valid', 'full', 'half', or a number or a pair for each axis.
+    #: The padding: 'valid', 'full', 'half', one number, or one number or pair of numbers for each axis.
     border_mode: BorderMode
     #: Stride and dilation of each axis.
     steps: Sequence[int]
     dilations: Sequence[int]
-    #: Number of groups that channels and filters are divided into.
+    #: Number of groups into which channels and filters are divided.
     groups: int = 1
     #: Whether filters are reversed.
     flip: bool = True
@@ -127,7 +127,7 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _groups(self, kernel: Array) -> tuple[int, int, tuple[int, int, int]]:
-        """Return the numbers of filters and of channels in a group, and the strides of groups, filters and channels."""
+        """Return a group's number of filters, its number of channels, and strides of groups, filters and channels."""
         rows, channels = kernel.shape[0] // self.settings.groups, kernel.shape[1]
         taps = kernel.size // (kernel.shape[0] * channels)
         return rows, channels, (rows * channels * taps, channels * taps, taps)

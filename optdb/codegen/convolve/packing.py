@@ -50,9 +50,9 @@ class FilterGroups(NamedTuple):
     groups: int
     #: Number of result channels in each group.
     rows: int
-    #: Number of channels in each group that are summed over.
+    #: Number of image channels that each group sums over.
     channels: int
-    #: Strides of groups, rows and channels, in elements of the filters.
+    #: Distance, in elements, between neighbouring groups, rows and channels of the array.
     strides: tuple[int, int, int]
 
 
@@ -102,7 +102,7 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
 
 
 def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:
-    """Return how many of `images` images with `elements` elements each are packed at a time."""
+    """Return how many images are packed at a time, if there are `images` images of `elements` elements each."""
     largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
     most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
     return images if images <= most else most

@@ -22,7 +22,8 @@ from optdb.numpy_types import HostArray
 _KEPT = 256
 #: Maximum number of taps in a product that reads unpadded images: each tap has one bit in the mask.
 _BITS = 32
-#: Vectors cross the ends of rows only if this reduces the number of vectors by more than this factor.
+#: A vector can contain the end of one row and the start of the next if this divides the number of vectors by more than
+#: this factor.
 _ROWS_MAY_COST = 1.15
 
 
@@ -96,7 +97,7 @@ class TapProduct:
 
     @property
     def runs(self) -> HostArray:
-        """For each vector, the index where its lanes are stored contiguously; -1 if they are stored one by one."""
+        """For each vector, the index at which its lanes are stored contiguously; -1 if they are stored one by one."""
         lanes = np.arange(self.targets.shape[1])
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
         return np.where(whole, self.targets[:, 0], -1)

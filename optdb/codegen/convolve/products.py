@@ -1,9 +1,9 @@
-"""Convolutions and their gradients, as products of filters or gradients with packed images.
+"""Convolutions and their gradients, computed by multiplying filters or gradients with packed images.
 
-On CPUs, a work item keeps a block of sums in registers: either for several filters and vectors of neighbouring outputs,
-or for several channels, several taps and one vector of features. GPUs compute tiles (see
-`optdb.codegen.convolve.tiles`), unless groups have few channels, as in a depthwise convolution. Partial sums are added
-in order, so results are deterministic.
+On CPUs, a work item keeps a block of sums in registers. In a convolution, a block has several filters and several
+vectors of neighbouring outputs; in a gradient with respect to filters, it has several channel-tap pairs and one vector
+of features. GPUs compute tiles (see `optdb.codegen.convolve.tiles`), unless groups have few channels, as in a depthwise
+convolution. Partial sums are added in order, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 #: Size of a CPU work item's block: the number of filters, and the number of output vectors.
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
-#: A CPU processes up to this many filters or features one by one.
+#: If there are at most this many filters or features, a CPU processes them one by one.
 _FEW = 3
 #: Number of image elements that a CPU work item reads before it proceeds to the next filters.
 _NEAR = 32768
 #: Number of channel-tap pairs that a CPU work item multiplies by a vector of features.
 _BLOCK = 8
-#: Number of image and feature elements that an item reads before it proceeds to the next tile.
+#: Number of elements of images and features that a CPU work item reads before it proceeds to the next tile.
 _NEAR_ELEMENTS = 65536
-#: Side of the square tiles in which partial sums are added and transposed.
+#: Side length of the square tiles in which partial sums are added up and transposed, by kind of device.
 _SQUARES = {"cpu": 16, "gpu": 1}
 #: Maximum total number of elements in all partial sums, unless a single part has more.
 _PARTS = 2**22
@@ -109,7 +109,7 @@ def correlate(call: ConvolutionCall, plan: ConvolutionPlan, images: Array, filte
 
 
 def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
-    # With a stride, a piece skips elements, even if padding at the end makes it as long as the image.
+    # With a stride, each piece of a packed image skips elements, even if padding makes the piece as long as the image.
     is_strided = any(step > 1 for step in layout.steps)
     is_unpacked = not is_strided and layout.extents == layout.lengths and layout.shifts == ((0,),) * len(layout.lengths)
     return images.dtype.name == work and is_unpacked and is_contiguous(images)

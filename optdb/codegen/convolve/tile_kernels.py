@@ -1,4 +1,4 @@
-"""Tiles for convolutions on a GPU: their shapes, the number of parts that sums are split into, and their kernels."""
+"""Tiles for convolutions on a GPU: their shapes and kernels, and the number of parts into which sums are split."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copi
 _PADDING = 4
 #: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
-#: Numbers of work items that keep a compute unit busy; registers limit the number of items. The first number applies if
-#: pixels are split into parts, the second if terms are split.
+#: How many work items keep a compute unit busy; registers limit the number of items. The first number applies if the
+#: pixels of a sum are split into parts, the second if the terms of a sum are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
-#: Minimum number of terms in a part, and maximum number of parts that terms are split into.
+#: Minimum number of terms in a part, and maximum number of parts into which the terms of a sum are split.
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
 #: Maximum total number of elements in all partial sums.
 _PARTS = 2**24
-#: Number of rows in the fallback tile of devices with asynchronous copies; that tile is loaded through registers.
+#: Number of rows of the fallback tile, which devices with asynchronous copies load through registers.
 _ROWS_WITHOUT_COPIES = 64
 
 
@@ -78,7 +78,8 @@ class Tile(GroupTile):
         return numbers * np.dtype(work_dtype(dtype)).itemsize
 
 
-#: What a kernel computes: results or gradients with respect to images, or gradients with respect to filters.
+#: What a kernel computes: "CORRELATE" is for results and for gradients with respect to images, "WEIGHTS" for gradients
+#: with respect to filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
 #: The largest tile for float16 and float32, the smaller tiles for these dtypes, and the tiles for float64. Larger tiles
@@ -106,7 +107,7 @@ COPIED_TILES = [
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
     """Return the tiles whose kernels are compiled with a function.
 
-    If `copied_choices` may be used instead, this is only the fallback tile.
+    If the device has tiles for asynchronous copies (`copied_choices`), only the fallback tile is returned.
     """
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
@@ -128,13 +129,13 @@ def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
 
 
 def cost(tile: Tile, rows: int, cols: int = 1) -> float:
-    """Return the relative time for `rows` filters, or for a gradient of `rows` x `cols` elements, with padding."""
+    """Return the relative time for `rows` filters, or for a gradient of `rows` x `cols`, padded to whole tiles."""
     padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
     return padded / _SPEED.get(tile.rows, 1)
 
 
 def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
-    """Return the number of parts to split the terms of sums into; 1 if there are enough tiles for all units."""
+    """Return into how many parts to split the terms of sums; 1 if there are enough tiles for all compute units."""
     most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
     for parts in range(1, most):
         if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
@@ -143,7 +144,7 @@ def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, dept
 
 
 def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
-    """Return the number of parts to split pixels into so that work groups fill all compute units evenly."""
+    """Return into how many parts to split the pixels of sums so that work groups fill all compute units evenly."""
     slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
     most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
 
@@ -179,7 +180,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: InstructionSet
         **{kind: name, "VEC": vector, "WIDE": near, "TX": tx, "TY": ty, "SAME": int(work == np.dtype(dtype).name)},
         **{"READ_VECTOR": f"vstore{wide}", "STORED": f"{C_TYPES[work]}{near}"},
         "STORED_SUMS": ", ".join(f"acc[r][c + {i}]" for i in range(near)),
-        # The shift avoids bank conflicts: neighbouring items write terms of one row, but read rows of one term.
+        # The shift avoids bank conflicts: neighbouring items write neighbouring terms, but read neighbouring rows.
         "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
         **tile.words(),
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
@@ -210,7 +211,7 @@ class TileRequest(NamedTuple):
 
 
 def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
-    """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
+    """Return the choices for tiles with asynchronous copies that fit the device; each tile has a kernel of its own."""
     dtype, profile = request.dtype, context.profile
     is_copied = dtype == "float32" and profile.has_tensor_cores
     if not is_copied or by_tensor_cores(context, dtype, request.precision):
@@ -227,13 +228,16 @@ def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]
 
 
 def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
-    """Return the tiles whose kernels were compiled with the function."""
+    """Return the choices for the tiles whose kernels were compiled with the function."""
     tiles = own_tiles("CORRELATE", context, request.dtype, request.precision)
     return [Choice(tile.name, tile, cost(tile, request.rows)) for tile in tiles]
 
 
 def chosen(call: ConvolutionCall, dtype: str, rows: int) -> tuple[Kernels, Tile]:
-    """Choose a tile for results or gradients of images; return the kernels (the call's and the tile's) and the tile."""
+    """Choose a tile for results or gradients of images.
+
+    Return the kernels of the call and of the tile, and the tile.
+    """
     # A trace must not use other kernels: an exported file contains only kernels that are compiled with a function.
     families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
     choice = prepared(families, call.context, TileRequest(dtype, call.precision, rows))

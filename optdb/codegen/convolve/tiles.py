@@ -124,14 +124,14 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
 
 
 class _Images(Images):
-    """The images of one call, and the tables that the kernels for tiles read."""
+    """The images of one call, and the tables that tile kernels read."""
 
     def __init__(self, call: ConvolutionCall, plan: ConvolutionPlan, images: Array, work: str) -> None:
         readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
         in_place = readings is not None
         #: The products to compute.
         self.readings: Sequence[TapProduct] = plan.products if readings is None else readings
-        #: Number of elements in a channel, and in an image.
+        #: Number of elements in a channel of an image, and in a whole image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
         self.image = images.shape[1] * self.channel
         # Outputs have 32-bit indexes.
@@ -141,14 +141,14 @@ class _Images(Images):
         super().__init__(call, plan, images, at_once if at_once <= most else most, in_place)
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
-        """Return a product's tables: terms, spots and targets (see ``tiles.cl``), and each term's filter offset."""
+        """Return the tables that ``tiles.cl`` calls terms, spots and targets, and each term's offset in a filter."""
         product = self.readings[index]
         # Tables depend on channel counts and image lengths, so exported files are specialized for both.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
         def make() -> list[HostArray]:
             count = channels * len(product.taps)
-            # The table is padded because the last tile is read completely, and terms are read one tile ahead.
+            # The table is padded, because kernels read the last tile completely, and read terms one tile ahead.
             terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
             terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
             terms[:count, 1] = np.broadcast_to(product.bits, (channels, len(product.taps))).ravel()

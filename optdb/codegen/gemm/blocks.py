@@ -32,7 +32,7 @@ class ItemBlock:
     #: Size of the result block.
     rows: int
     cols: int
-    #: Width of the vectors that columns are divided into.
+    #: Width of the vectors into which columns are divided.
     width: int
 
     @property
@@ -84,7 +84,7 @@ _GPU_DEFAULTS = {
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
-#: Defaults for float64, whose sums take two registers each.
+#: Defaults for float64, in which each sum takes two registers.
 _GPU_DEFAULTS_OF_DOUBLES = {**_GPU_DEFAULTS, "square": GroupBlock(128, 64, 8, 8, 8)}
 _GPU_CANDIDATES = [
     GroupBlock(128, 128, 8, 16, 8),
@@ -154,7 +154,7 @@ def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
 
 @dataclass(frozen=True)
 class TunedBlocks:
-    """A context's block shapes and its use of CLBlast, for products of one dtype."""
+    """A context's block shapes for products of one dtype, and the classes of products that use CLBlast."""
 
     #: The block shape for each class of products.
     blocks: Mapping[str, Block]
@@ -168,12 +168,12 @@ def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
 
 
 def is_default(context: Context, dtype: str, name: str) -> bool:
-    """Return whether a class of products has the block shape of an untuned device."""
+    """Return whether a class of products uses the same block shape as on an untuned device."""
     return chosen(context, dtype)[name] == defaults(context, dtype)[name]
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
-    """Set a context's block shapes and use of CLBlast; None restores the tuned or default choice.
+    """Set the block shapes and the classes that use CLBlast; None restores the tuned or default choice.
 
     Functions that are already compiled cannot use new block shapes, so `choose` is only for tuning and tests.
     """
@@ -184,8 +184,8 @@ def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
 
 
 def tuned(context: Context, dtype: str) -> TunedBlocks:
-    """Return a context's block shapes and use of CLBlast, for products of one dtype."""
-    # Cached, so that a function's kernels and their launches agree even if tuning runs in between.
+    """Return a context's block shapes for products of one dtype, and the classes of products that use CLBlast."""
+    # The cache lets a function's launches match its kernels even if tuning runs after the kernels are compiled.
     choices: dict[tuple[str, str], TunedBlocks] = context.kept.setdefault(__name__, {})
     key = context.profile.device_kind, dtype
     if key not in choices:

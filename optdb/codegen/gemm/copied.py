@@ -1,9 +1,9 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
-Tiles are copied some stages ahead (``cp.async``). A tile with contiguous terms is either transposed, by copying one
-number at a time, or keeps its layout, and an item reads four terms of one row at once. From transposed tiles and from
-tiles with contiguous rows, an item reads one term of four rows at once. If only the right matrix has contiguous terms,
-the transposed product is computed.
+Tiles are copied some stages ahead (``cp.async``). A tile with contiguous terms either keeps its layout, or is
+transposed by copying one number at a time. If it keeps its layout, an item reads four terms of one row at once. From
+transposed tiles and from tiles with contiguous rows, an item reads one term of four rows at once. If only the right
+matrix has contiguous terms, the transposed product is computed.
 
 References
 ----------
@@ -51,10 +51,10 @@ class CopiedBlock(GroupTile):
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def stage_words(self, length: int, is_along: bool) -> int:
-        """Return a tile's size in a stage, in words.
+        """Return the number of words that a tile takes in a stage.
 
-        If terms are contiguous, there are four words of padding for each term of a transposed tile, and for each group
-        of four rows of another tile.
+        A tile with contiguous terms is padded: by four words for each term if it is transposed, else by four words for
+        every four rows.
         """
         lines = self.depth * 4 if self.transposes else length
         return length * self.depth + lines * is_along
@@ -70,9 +70,9 @@ class CopiedBlock(GroupTile):
 #: measured on an NVIDIA H200.
 LARGE = {True: CopiedBlock(64, 128, 16, 3, 8, 8, transposes=True), False: CopiedBlock(64, 64, 16, 4, 8, 8)}
 
-#: Tiles for products that have few terms, or for which large tiles would leave compute units idle. Each value
-#: consists of a fixed time per tile in seconds, the time per term in seconds if a unit has only one tile, and the
-#: operations per second of a busy unit.
+#: Tiles for products that have few terms, or for which large tiles would leave compute units idle. Each value consists
+#: of a fixed time per tile in seconds, the time per term in seconds if a compute unit has only one tile, and the
+#: operations per second of a busy compute unit.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): (0.86e-6, 37e-9, 0.335e12),
     CopiedBlock(32, 32, 32, 3, 4, 4): (0.32e-6, 23e-9, 0.24e12),
@@ -86,7 +86,7 @@ _CLASSES = ("small", "square")
 _BUSY, _LEAST = 384, 0.55
 #: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
-#: Maximum number of parts if tiles alone would keep all units busy.
+#: Maximum number of parts of a sum if there are enough tiles to keep all compute units busy.
 _MOST_PARTS = 8
 #: For two matrices with contiguous terms, tiles loaded through registers are faster if they keep more than this
 #: fraction of the compute units busy.
@@ -106,7 +106,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
     text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     keeps_lines = along[0] and not block.transposes
-    # In this layout, a copy begins after the wait and not before, so one copy fewer may be pending.
+    # In this layout, the next copy begins only after the wait, so the wait leaves one copy fewer pending.
     pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -122,7 +122,7 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return a list of the choice that copies tiles; it is empty unless the product is float32 and benefits.
+    """Return the choice that copies tiles, in a list; the list is empty unless the product is float32 and benefits.
 
     Devices with tensor cores support asynchronous copies.
     """
@@ -184,7 +184,7 @@ def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, block: CopiedBlock, units: int) -> int:
-    """Return the number of parts per sum that gives the shortest estimated time."""
+    """Return the number of parts per sum for which the estimated time is shortest."""
     most = min(problem.k // PART, max(_MOST_PARTS, _BUSY * units // (problem.tiles(block) * block.items)))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, block, parts, units))
 

@@ -1,7 +1,7 @@
 """Choices of kernels: each family of kernels returns choices with estimated times, and the cheapest one is compiled.
 
-`products` contains the families for matrix products, and `optdb.codegen.convolve.tile_kernels` contains those for tiled
-convolutions.
+`products` contains the families for matrix products; `optdb.codegen.convolve.tile_kernels` contains the families for
+tiled convolutions.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 #: Maximum number of prepared choices that a context caches.
 _KEPT = 1024
 
-#: What a family chooses: the launches of a product, or the tile of a convolution.
+#: The result of a choice: the launches of a product, or the tile of a convolution.
 Plan = TypeVar("Plan", covariant=True)
 
 
 @dataclass(frozen=True)
 class Choice(Generic[Plan]):
-    """One of the ways in which a family can compute a request."""
+    """A plan and kernels with which a family can compute a request."""
 
     #: The name that is used in messages and in sets of failed choices.
     name: str
     plan: Plan
-    #: Estimated time, for comparison within the family.
+    #: Estimated time, which is compared only with choices of the same family.
     seconds: float = 0.0
     #: Returns the kernels to compile if this choice is used; None if it uses the function's own kernels.
     kernels: Callable[[], Sequence[Kernel]] | None = None

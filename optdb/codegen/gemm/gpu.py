@@ -76,7 +76,7 @@ def item_position(down: int, right: int) -> tuple[str, str]:
 
 
 def _vector(dtype: str, block: GroupBlock) -> int:
-    """Return the width of the vector loads with which an item reads a tile."""
+    """Return how many numbers an item loads at once when it reads a tile."""
     if dtype != work_dtype(dtype):
         return 1
     loads = min(block.rows, block.cols) * block.depth // block.items
@@ -96,7 +96,7 @@ def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> Group
     """Return the block shape for a product; small products with long sums get larger blocks, to reduce reads."""
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
-    assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has only blocks of one kind
+    assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # all blocks of a device are of one class
     groups = problem.tiles(larger) * max(min(problem.k // PART, MOST_PARTS), 1)
     return larger if name == "small" and groups >= MOST_UNITS * units else block
 

@@ -24,7 +24,7 @@ LAUNCH_S = 5e-6
 _WIDE = 4
 #: Work-group size of the kernel that adds partial sums, for products that are not divided into tiles.
 TOTAL_GROUP = 32
-#: Maximum work-group size of that kernel.
+#: Maximum work-group size of the kernel that adds partial sums.
 _MOST_TOTAL_GROUP = 256
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 
@@ -87,7 +87,7 @@ def pack(*numbers: int) -> Packed:
 
 
 def total(problem: Problem, parts: int, group: int, offsets: tuple[int, int, int] = (0, 0, 0)) -> Launch:
-    """Return the launch that adds partial sums; `offsets` are those of y, z and the sums."""
+    """Return the launch that adds partial sums; `offsets` has the offsets of y, of z and of the partial sums."""
     p, items_of_row = problem, -(-problem.n // _WIDE)
     items = p.batch * p.m * items_of_row
     sizes = pack(p.m, p.n, parts, p.batch * p.m * p.n, int(p.add), items, items_of_row), pack(*p.y, *p.z, *offsets)
@@ -120,13 +120,14 @@ def by_tiles(
 
 
 def retiled(sizes: Sequence[Any], tile: GroupTile) -> tuple[int, tuple[Packed, ...]] | None:
-    """Return the number of groups and the packed arguments for a launch of `by_tiles`, adapted to another tile.
+    """Return the number of groups and the packed arguments of a launch of `by_tiles` with another tile.
 
-    `sizes` are the packed arguments of the launch, which include divisors. Return None if sums are split into parts.
+    `sizes` are the packed arguments of the original launch, which include divisors. Return None if sums are split into
+    parts.
     """
     (m, n, *_), numbers = (list(packed.item()) for packed in sizes)
     across, down = -(-n // tile.cols), -(-m // tile.rows)
-    # Read the number of parts and the batch size, and replace the divisors that depend on the tile.
+    # Of the packed numbers, only two divisors depend on the tile.
     parts, batch, numbers[9:11] = numbers[6], numbers[8], map(reciprocal, (across, down))
     return None if parts > 1 else (across * down * batch, (sizes[0], pack(*numbers)))
 

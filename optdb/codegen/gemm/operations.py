@@ -1,4 +1,4 @@
-"""Operations that multiply matrices and vectors of one floating-point dtype; factors are host scalars."""
+"""Operations that multiply matrices and vectors of one floating-point dtype, scaled by factors from the host."""
 
 from __future__ import annotations
 

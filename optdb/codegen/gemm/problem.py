@@ -25,16 +25,16 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 }
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: For each of the two matrices, whether terms are contiguous.
+#: For each of the two matrices, whether it is contiguous along the terms of a sum (the inner dimension).
 Along = tuple[bool, bool]
 #: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
 #: Products with at most `FEW` rows are flat; products with at most `FEW` columns are narrow.
 FEW = 24
-#: Products with fewer result elements per compute unit than these limits are small or tiny. On an H100, concurrent
-#: products with 1,985 elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles for
-#: small products.
+#: Products with fewer result elements per compute unit than these limits are small or tiny. Measured on an H100: if one
+#: phase of a persistent launch computes several products with 1,985 elements per compute unit, the tiles for small
+#: products take a fifth less time than the tiles for tiny ones.
 SMALL, TINY = 1 << 14, 1 << 10
 
 
@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def along(self) -> Along:
-        """Whether the terms of a row of `a` are at most as far apart as its rows; the same for columns of `b`."""
+        """Whether the terms are at most as far apart as the rows of `a`, and as the columns of `b`."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
 
     @property

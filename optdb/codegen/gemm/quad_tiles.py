@@ -48,7 +48,7 @@ class QuadTile(GroupTile):
         return self.depth // _QUAD + 1
 
     def local_quads(self, b_along: bool) -> int:
-        """Return the number of quads in a group's local memory, for either two tiles per matrix or all partial sums."""
+        """Return how many quads of local memory a group needs for tiles or partial sums, whichever take more."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
         tiles, sums = 2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD
         return sums if self.tensor else max(tiles, sums)
@@ -65,10 +65,10 @@ class QuadTile(GroupTile):
 #: Measured on an NVIDIA H200. A product of 64 x 512 by 512 x 2048 takes a microsecond longer with half the depth, and a
 #: fifth of a microsecond longer with four rows per item.
 TILE = QuadTile(32, 32, 64, 8)
-#: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to the sums that whole
-#: tiles produce.
+#: Half of `TILE`, used if whole tiles would leave half of the compute units idle. Sums are bitwise equal to the sums
+#: that whole tiles produce.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: The tile for tensor cores, and the number of tiles that are read at once.
+#: The tile for tensor cores, and how many tiles of each matrix are read at once.
 _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
 #: Minimum number of terms in a part.
 PART = 512
@@ -79,7 +79,7 @@ _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": froze
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
-    """Return the kernel for right matrices with contiguous terms (if `b_along`) or contiguous columns (otherwise)."""
+    """Return the kernel for a right matrix with contiguous terms if `b_along` is true, else with contiguous columns."""
     return product_kernel(
         _with_statements("MATMUL"),
         "float32",

@@ -42,11 +42,11 @@ WARP = 32
 ROUNDING = "(1 + 0x1.555556p-12f)"
 #: Size of an asynchronous copy, in bytes.
 _PIECE = 16
-#: Number of tile rows in a band; concurrent groups compute neighbouring tiles in a band.
+#: Number of tile rows in a band. Groups that run at the same time compute neighbouring tiles of a band.
 BAND = 8
 #: Size of a word, in bytes.
 _ITEM = 4
-#: The type of the instruction that multiplies fragments, by the dtype of the matrices.
+#: The types in the name of the instruction that multiplies fragments, by the dtype of the matrices.
 _FRAGMENTS = {"float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32"}
 
 
@@ -117,10 +117,11 @@ def kernel_name(tile: str, arithmetic: Arithmetic, along: Along) -> str:
 def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, instructions: InstructionSet) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices."""
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
-    # If terms are not contiguous, fragments are loaded across the terms, or transposed if they are 16-bit numbers.
+    # If terms are not contiguous, float32 fragments are loaded across the terms, and float16 fragments are transposed.
     across = "across" if dtype == "float32" else "transposed"
     left, right = ("along" if is_along else across for is_along in along)
-    # Rows are multiplied in one step, not in two halves, if numbers are split or both halves share fragments.
+    # A warp multiplies its rows in two halves, each with fragments of its own, unless both halves use the same
+    # fragments or numbers are split (tf32x3).
     is_whole = block.warp_rows == 16 or (left == "across" and block.warp_rows < 64) or arithmetic == "tf32x3"
     parts = [
         body(code["positions"]),
@@ -144,7 +145,7 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
         **{"IS_ROUNDED": int(dtype == "float32"), "ROUNDING": ROUNDING},
         **{"FRAGMENTS": _FRAGMENTS[dtype], "product_of_words": f"product_{dtype}"},
         **{"IS_SPLIT": int(arithmetic == "tf32x3"), "SUMS": "sums_of_stage" if arithmetic == "tf32x3" else "acc"},
-        # Vectors are not stored for float16 results, nor for tf32x3, whose sums may be recomputed.
+        # Results are stored one by one in float16, and in tf32x3, whose sums may be recomputed.
         **{"STORES_VECTORS": int(arithmetic == "tf32"), "VECTOR": vector},
         **{"VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"},
     }
@@ -152,14 +153,14 @@ def tensor_kernel(block: TensorBlock, arithmetic: Arithmetic, along: Along, inst
 
 
 def with_tile_found(kernel: str, number: str = "get_group_id(0)") -> str:
-    """Return a kernel's code with inlined statements that locate the tile whose number is given as C code."""
+    """Return a kernel's code with inlined statements that locate a tile; `number` is C code for the tile's number."""
     return filled(kernel, FIND_TILE=filled(body(functions("gemm/tensor_cores.cl")["find_tile"]), NUMBER=number))
 
 
 def _functions(letter: str, kind: str, tile_length: int, warp_length: int) -> Iterator[str]:
     """Yield the functions that copy a matrix's tiles, and the functions that find positions of fragments.
 
-    `kind` says how fragments are loaded. Lengths are numbers of rows of matrix A, or of columns of matrix B.
+    `kind` says how fragments are loaded. The lengths of tiles and warps are in rows of A or in columns of B.
     """
     code, is_along = functions("gemm/tensor_cores.cl"), kind == "along"
     names = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
@@ -181,7 +182,7 @@ def multiply_add_function(ending: str, instructions: InstructionSet) -> str:
     return filled("".join(code[name] for name in called), **words, **{name: name + ending for name in called})
 
 
-#: Minimum number of terms in a part of a sum; adding the parts takes another launch.
+#: Minimum number of terms in a part of a sum; a second launch adds the parts.
 PART = 1024
 #: Block shape for each class of products. Measured on an NVIDIA H100 and an H200.
 _BLOCKS = {
@@ -192,11 +193,11 @@ _BLOCKS = {
 
 #: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
 TILES = "tf32 tiles"
-#: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
-#: length of each sequence is the number of work groups that fit on a unit.
+#: For each tile, the throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations
+#: per second. A sequence has as many numbers as work groups fit on a compute unit.
 Rates = Mapping[TensorBlock, Sequence[float]]
-#: Rates on an NVIDIA H200, except for the first one, which was measured on an H100. Tiles with 32 terms take 96 or 64
-#: KiB of local memory.
+#: Rates on an NVIDIA H200; the first tile's rates were measured on an H100. Tiles with 32 terms take 96 or 64 KiB of
+#: local memory.
 DEFAULTS: Rates = {
     TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
@@ -216,7 +217,7 @@ _FLOAT16_RATES = (1.8, 2.8)
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return one choice for each tile shape, or none if a product does not benefit from tensor cores."""
+    """Return one choice for each tile shape; the list is empty if a product does not benefit from tensor cores."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
@@ -227,7 +228,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic != "tf32" or name == "tiny":
-        # Float16 products do not use the tiny tile, because their swizzle permutes eight pieces in each row.
+        # Float16 products do not use the tiny tile, because their swizzle needs rows of eight pieces.
         is_small = arithmetic == "tf32x3" or (arithmetic == "float16" and name == "tiny")
         efforts = {_BLOCKS["small" if is_small else name]: min(efforts.values(), default=math.inf)}
 
@@ -260,7 +261,7 @@ def fitting(context: Context, blocks: Iterable[TensorBlock]) -> list[TensorBlock
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
-    """Return the estimated time per term on the compute unit with the most tiles."""
+    """Return the estimated time that the compute unit with the most tiles needs for each term."""
     rounds, rest = divmod(-(-problem.tiles(block) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)

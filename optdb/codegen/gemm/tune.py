@@ -31,18 +31,19 @@ if TYPE_CHECKING:
 
 #: Computes a product with one of the choices; returns False if the choice does not support the product.
 Compute = Callable[["TrialProduct"], object]
-#: How many times each choice is timed, and for how many seconds its product is repeated each time.
+#: Number of measurements of each choice, and the seconds for which each measurement repeats the product.
 TURNS, SECONDS = 3, 0.05
-#: Rows, columns and terms of the product with which a block shape is checked; no block size divides any of them.
+#: Numbers of rows, columns and terms of the product that checks a block shape; no block size divides any of them.
 _TRIAL = (131, 77, 67)
 #: Maximum error of a product in TF32, relative to the product of the matrices' absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the products that time tiles on tensor cores, and in the shorter of the two products that time a
-#: stage of warpgroups. Number of tiles per work group in the product that times a tile of warpgroups.
+#: Number of terms in the products that measure tiles on tensor cores. For warpgroups, the number of terms in the
+#: shorter one of the two products that measure a stage, and the number of tiles per work group in the product that
+#: measures the time per tile.
 _TERMS, _WARPGROUP_TERMS, _ROUNDS = 1024, 1 << 14, 9
-#: A tile's times are used only if the times per additional term differ by less than this factor.
+#: A tile's measured times are used only if the time per additional term varies by less than this factor.
 _UNEVEN = 1.5
-#: Maximum number of groups per compute unit, and minimum speedup for an additional group.
+#: Maximum number of work groups per compute unit, and the speedup that each additional group must bring.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
 
@@ -52,10 +53,10 @@ class Result:
 
     #: The class of products.
     name: str
-    #: The best block and the default block.
+    #: The fastest block and the default block.
     block: Block
     default: Block
-    #: Speeds of the best block and the default block on the typical products, in 1e9 operations per second.
+    #: Speeds of the fastest and the default block on typical products of the class, in 1e9 operations per second.
     speed: float
     default_speed: float
     #: Speed of CLBlast; 0 if it is not installed, or was not requested.
@@ -141,7 +142,7 @@ def _correct(
 
 
 def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> dict[str, float]:
-    """Return each choice's geometric mean time for products, in seconds; infinity if any product is unsupported."""
+    """Return the geometric mean of each choice's seconds for the products; infinity if a product is unsupported."""
     logs = dict.fromkeys(choices, 0.0)
     for trial in products:
         shortest = dict.fromkeys(choices, math.inf)
@@ -155,7 +156,7 @@ def times(choices: Mapping[str, Compute], products: Sequence[TrialProduct]) -> d
 
 
 def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
-    """Measure the rates of each tile shape on tensor cores, and use the rates for later choices.
+    """Measure how fast tensor cores are with each tile shape, and use these rates for later choices.
 
     A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
     """
@@ -183,7 +184,7 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
 def tune_warpgroups(
     context: Context, arithmetic: Arithmetic, terms: int = _WARPGROUP_TERMS
 ) -> Mapping[WarpgroupTile, warpgroups.TileTimes]:
-    """Measure the times of the tiles that warpgroups multiply, and use the times for later choices.
+    """Measure the times of tiles for warpgroup instructions, and use the times for later choices.
 
     The times exclude launch overhead, because they are differences between products of different lengths. A tile keeps
     its default times if its kernel does not build or returns wrong results, or if the measured times do not grow evenly
@@ -201,7 +202,7 @@ def tune_warpgroups(
         lengths = (tile.rows * high, tile.cols * (groups // high))
         m, n = lengths[::-1] if arithmetic == "tf32" else lengths
 
-        # The trial fills each stage in local memory twice, and part of the first stage a third time.
+        # The trial product fills each stage in local memory twice, and a part of the first stage a third time.
         trial = TrialProduct(context, dtype, m, n, 2 * tile.stages * stage_terms + 8)
         plan_of = functools.partial(warpgroups.plan, arithmetic=arithmetic, tile=tile, groups=groups)
         needed = warpgroups.kernels_of(plan_of(trial.problem), tile, arithmetic, context)
@@ -224,7 +225,7 @@ def tune_warpgroups(
 
 
 def _grows_evenly(*measured: tuple[int, float]) -> bool:
-    """Return whether the time per additional term is nearly constant; pairs of terms and seconds are in order of terms.
+    """Return whether the time per additional term is nearly constant, given pairs (terms, seconds) in ascending order.
 
     A product can take a quarter longer, depending on where the driver allocates its matrices.
     """
@@ -247,11 +248,11 @@ class TrialProduct:
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
 
     def seconds(self, compute: Compute) -> float:
-        """Return the shortest time that a choice takes for this product."""
+        """Return the shortest measured time in which `compute` computes this product."""
         return best_seconds(self.context, lambda: compute(self))
 
     def is_correct(self, error: float) -> bool:
-        """Return whether the error, relative to the product of the matrices' absolute values, is within a bound."""
+        """Return whether all errors, relative to the product of the matrices' absolute values, are within a bound."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
 

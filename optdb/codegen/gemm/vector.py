@@ -1,7 +1,7 @@
 """Matrix-vector products.
 
 Rows are divided among work items; if there are few rows, the terms of their sums are also divided. On a GPU, several
-items add up the terms of a row, and items next to each other read elements next to each other.
+items add up the terms of a row, and neighbouring items read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ROWS = 16
 ITEMS = 256
 #: Number of independent loads that an item issues at a time, from one row or from several rows.
 BATCH = 8
-#: Numbers of items that can share one row; the smallest one with at most `_TERMS` terms for each item is used.
+#: Numbers of items that can share one row. The smallest number is used that gives each item at most `_TERMS` terms.
 _LANES, _TERMS = (1, 2, 4, 8, 16, 32, 64, 128), 16
 #: Maximum number of items that share a row if there are many rows.
 _MOST_LANES_OF_MANY = 32
-#: From this length on, an item works on several rows because the vector does not remain in a GPU's caches.
+#: If rows have at least this length, an item works on several rows, because the vector does not stay in a GPU's caches.
 _LONG = 1 << 16
-#: Minimum number of terms in a part of a sum: on a CPU, for the whole part; on a GPU, for each item of the part.
+#: Minimum number of terms in a part of a sum on a CPU, and minimum number of terms for each item of a part on a GPU.
 PART = {"cpu": 4096, "gpu": 16}
-#: Maximum number of parts, because one item adds all parts of a result element on a CPU, and 32 items on a GPU.
+#: Maximum number of parts: the parts of an element are added by one item on a CPU, and by 32 items on a GPU.
 PARTS = {"cpu": 128, "gpu": 1024}
 #: Target number of work groups per compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
@@ -66,7 +66,7 @@ def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def _each(dtype: DTypeLike) -> int:
-    """Return the number of rows that an item works on; with more rows, too few groups fit on a compute unit."""
+    """Return how many rows an item works on; if it worked on more, too few groups would fit on a compute unit."""
     return BATCH // (2 if np.dtype(dtype).itemsize > 4 else 1)
 
 
@@ -115,7 +115,7 @@ def _plan(
     if parts == 1:
         return GemmPlan([launch])
     if device_kind == "cpu":
-        # The kernel that adds parts treats the result as one row.
+        # The kernel that adds the parts treats the result vector as a matrix of one row.
         of_row = Problem(1, 1, m, k, (0, 0, 0), (0, 0, 0), (0, 0, y0), (0, 0, z0), add)
         adding_up = total(of_row, parts, TOTAL_GROUP)
     else:
@@ -125,7 +125,7 @@ def _plan(
 
 
 def _on_gpu(each: int, m: int, k: int, steps: tuple[int, ...], wanted: int) -> tuple[str, int, int, int]:
-    """Return a kernel's name, the number of groups, the items that share a row or column, and the terms of a part."""
+    """Return a kernel's name, the number of groups, how many items share a row or column, and the terms of a part."""
     if m > 1 and abs(steps[1]) > abs(steps[0]):
         groups = -(-m // (ITEMS // 2))
         near = -(-m // groups)

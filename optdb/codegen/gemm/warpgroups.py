@@ -44,16 +44,16 @@ from optdb.runtime.context_options import InstructionSet
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Number of work items in a warpgroup, and number of rows that it multiplies at a time.
+#: Number of work items in a warpgroup, and number of rows that a warpgroup multiplies at a time.
 _WARPGROUP, _ROWS = 128, 64
-#: Sizes in bytes: of a word, and of the unit in which strides and addresses of matrices are measured.
+#: Size of a word, in bytes, and the number of bytes of which strides and addresses of matrices must be multiples.
 _WORD, _ALIGNMENT = 4, 16
-#: Number of words in a row of a box, and in a tensor map.
+#: Number of words in each row of a box, and number of words in a tensor map.
 _DEPTH, _MAP = 32, 32
-#: Number of rows that a work group packs, and the size of this work group.
+#: Number of rows that a work group of the packing kernel packs, and the size of this work group.
 _PACKED, _PACKING = 64, 256
 
-#: For each matrix, whether terms are contiguous.
+#: All combinations of whether the terms of the left and of the right matrix are contiguous.
 LAYOUTS = ((True, True), (True, False), (False, True), (False, False))
 
 #: Placeholders for each arithmetic: the suffix of the instruction's name, the type of elements in tensor maps, and the
@@ -62,13 +62,14 @@ _WORDS: dict[Arithmetic, dict[str, Any]] = {
     "tf32": {"TYPES": "k8.f32.tf32.tf32", "ELEMENT_TYPE": 11, "TERMS_OF_WORD": 1},
     "float16": {"TYPES": "k16.f32.f16.f16", "ELEMENT_TYPE": 6, "TERMS_OF_WORD": 2},
 }
-#: Expressions for the bits of a number: the bits that are packed, and the bits that are multiplied.
+#: C expressions for the bits of a number in a packed matrix, and for the bits that are multiplied.
 _BITS = {
     "tf32": ("as_uint(x)", f"(as_uint((x) * {ROUNDING}) & 0xffffe000)"),
     "float16": ("(x).bits", "(x).bits"),
 }
-#: Two statements: with the first, one of three warpgroups gives up registers; with the second, each of the others takes
-#: some. Items begin with 168 registers; afterwards, they have 40 in the first warpgroup, and 232 in the others.
+#: Two statements: one of three warpgroups executes the first and gives up registers; the other two execute the second
+#: and take registers. Items begin with 168 registers; afterwards, they have 40 in the first warpgroup, and 232 in the
+#: others.
 _REGISTERS = tuple(
     f'asm volatile("//@ setmaxnreg.{change}.sync.aligned.u32 {count};" : : : "memory");'
     for change, count in (("dec", 40), ("inc", 232))
@@ -82,7 +83,7 @@ class WarpgroupTile(GroupTile):
     There are at most 256 rows and columns. Columns are a multiple of 64, and so are the rows of each warpgroup.
     """
 
-    #: Number of words of each row in a stage; the kernels support no other number.
+    #: Number of words of each row in a stage; kernels support only the default.
     depth: int = _DEPTH
     #: Number of stages in local memory, at least two.
     stages: int = 4
@@ -96,12 +97,12 @@ class WarpgroupTile(GroupTile):
 
     @property
     def items(self) -> int:
-        """The work-group size, including the additional warpgroup, of which one item copies."""
+        """The work-group size, including an additional warpgroup, in which one item copies tiles."""
         return (self.warpgroups + 1) * _WARPGROUP
 
     @property
     def resident(self) -> int:
-        """The number of groups that run on a compute unit at the same time."""
+        """The number of work groups that run on a compute unit at the same time."""
         return 2 if self.warpgroups == 1 and self.cols == _ROWS else 1
 
     @property
@@ -116,7 +117,7 @@ class WarpgroupTile(GroupTile):
 
 
 class TileTimes(NamedTuple):
-    """The times that a compute unit needs for a tile, in seconds."""
+    """How many seconds a compute unit needs for the steps of computing a tile."""
 
     #: The time to multiply one stage.
     stage: float
@@ -124,7 +125,7 @@ class TileTimes(NamedTuple):
     tile: float
 
 
-#: The tiles that products choose from, with their times in TF32 and in float16 on an NVIDIA H200.
+#: The available tiles, with the times measured on an NVIDIA H200 in TF32 and in float16.
 _TILES = {
     WarpgroupTile(128, 256): (TileTimes(0.59e-6, 4.5e-6), TileTimes(0.575e-6, 3.52e-6)),
     WarpgroupTile(128, 192, stages=5): (TileTimes(0.48e-6, 4.5e-6), TileTimes(0.452e-6, 3.87e-6)),
@@ -137,11 +138,11 @@ DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
     "tf32": {tile: times for tile, (times, _) in _TILES.items()},
     "float16": {tile: times for tile, (_, times) in _TILES.items()},
 }
-#: Time from the start of a launch until the first tile is multiplied, in seconds, and bytes per second of the kernel
-#: that adds partial sums.
+#: Seconds from the start of a launch until the first tile is multiplied, and bytes per second that the kernel that adds
+#: partial sums reads and writes.
 _BEGIN, _BYTES = 7e-6, 3e12
-#: Other kernels compute a product if, even when it is divided into the smallest tiles, fewer than 1 / `_BUSY` of the
-#: compute units would get a tile.
+#: A product is left to other kernels if fewer than 1 / `_BUSY` of the compute units would get one of the smallest
+#: tiles.
 _SMALLEST, _BUSY = WarpgroupTile(64, 64), 4
 #: Copies of matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
@@ -150,7 +151,7 @@ _MOST_PARTS, _FEW_STAGES = 8, 8
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
-    """Return one choice for each tile, or none if the device lacks the instructions or would be mostly idle."""
+    """Return one choice for each tile; an empty list if the device lacks the instructions or would be mostly idle."""
     profile, problem, is_required = context.profile, request.problem, context.options.warpgroup_tiles == "all"
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None or arithmetic not in DEFAULTS or not problem.k or not is_possible(context):
@@ -183,7 +184,7 @@ def is_possible(context: Context) -> bool:
 def times_of(context: Context, arithmetic: Arithmetic) -> Mapping[WarpgroupTile, TileTimes]:
     """Return the tiles that fit a device, with measured or default times.
 
-    If the context's options name a tile, only that one is returned.
+    If the context's options name a tile, only this tile is returned.
     """
     required = context.options.warpgroup_tile
     if required is not None:
@@ -197,12 +198,12 @@ def times_of(context: Context, arithmetic: Arithmetic) -> Mapping[WarpgroupTile,
 
 
 def table_class(arithmetic: Arithmetic) -> str:
-    """Return the class of these products in the tuning table."""
+    """Return the name under which the tuning table keeps the times of the tiles for an arithmetic."""
     return f"{arithmetic} warpgroups"
 
 
 def _parts(problem: Problem, arithmetic: Arithmetic) -> range:
-    """Return the numbers of parts into which sums may be divided."""
+    """Return the possible numbers of parts into which a product's sums can be divided."""
     stages = problem.k // terms_of(arithmetic, _DEPTH)
     return range(1, max(min(_MOST_PARTS, stages // _FEW_STAGES), 1) + 1)
 
@@ -210,7 +211,7 @@ def _parts(problem: Problem, arithmetic: Arithmetic) -> range:
 def _seconds(
     problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, times: TileTimes, groups: int, parts: int
 ) -> float:
-    """Return the estimated time for multiplying, and for adding partial sums."""
+    """Return the estimated time of a product, including the time for adding partial sums."""
     stages = math.ceil(problem.k / parts / terms_of(arithmetic, tile.depth))
     rounds = math.ceil(problem.tiles(tile) * parts / groups)
     multiplying = _BEGIN + rounds * (stages * times.stage + times.tile)
@@ -244,7 +245,7 @@ def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, i
     is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
     text = _code(dtype, instructions)
     terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
-    # For each matrix, the distance in words between positions in a tile that are 32 bytes of terms apart.
+    # For each matrix, the distance in words between a term in a tile and the term 32 bytes (of terms) later.
     steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
     macros = {
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",
@@ -292,13 +293,13 @@ def _code(dtype: str, instructions: InstructionSet) -> str:
 
 
 def _factors(arithmetic: Arithmetic, along: Along) -> str:
-    """Return the factors of both matrices, and, for float16, whether each matrix is read across terms."""
+    """Return the last operands of ``wgmma``: two factors and, in float16, whether matrices are read across terms."""
     across = [int(not is_along) for is_along in along] if arithmetic == "float16" else []
     return ", ".join(map(str, [1, 1, *across]))
 
 
 def terms_of(arithmetic: Arithmetic, words: int) -> int:
-    """Return the number of terms in `words` words."""
+    """Return how many terms (numbers along the inner dimension) `words` 32-bit words contain."""
     return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
 
 
@@ -310,13 +311,14 @@ class _Side(NamedTuple):
     #: Strides of matrices, rows (columns for the right matrix) and terms, in elements; whether terms are contiguous.
     strides: tuple[int, int, int]
     is_along: bool
-    #: The launch that packs the matrices, and the number of words that it writes; None and 0 if they are read in place.
+    #: The launch that packs the matrices, and the number of words that the launch writes; None and 0 if no copy is
+    #: needed.
     packing: Launch | None = None
     words: int = 0
 
 
 def _side(letter: str, problem: Problem, arithmetic: Arithmetic, is_aligned: bool, takes_across: bool) -> _Side:
-    """Return how a matrix is read: in place if possible, otherwise packed."""
+    """Return how the kernel reads a matrix: in place if possible, otherwise from a packed copy."""
     p = problem
     rows, (matrix, row, term) = (p.m, p.a) if letter == "a" else (p.n, (p.b[0], p.b[2], p.b[1]))
     matrix = matrix if p.batch > 1 else 0
@@ -339,9 +341,9 @@ def _side(letter: str, problem: Problem, arithmetic: Arithmetic, is_aligned: boo
 def plan(
     problem: Problem, arithmetic: Arithmetic, tile: WarpgroupTile, groups: int, parts: int = 1, is_aligned: bool = True
 ) -> GemmPlan:
-    """Return the launches that compute a product: those that pack matrices, and the one that multiplies.
+    """Return the launches that compute a product: they pack matrices, multiply, and add partial sums.
 
-    At most `groups` work groups run, each of which computes tiles one after the other. The sums are computed in
+    At most `groups` work groups run, each of which computes tiles one after the other. Each sum is split into at most
     `parts` parts.
     """
     left = _side("a", problem, arithmetic, is_aligned, True)

@@ -26,12 +26,12 @@ EntryKind = ArraySpec | type[slice] | None
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of an index that depend only on the kinds of its entries."""
+    """The properties of an index that follow from the kinds of its entries alone."""
 
-    #: Number of strided axes in the result, before and after the axes that the index arrays produce.
+    #: Number of strided axes of the result that precede the axes of the index arrays, and number of those that follow.
     before: int
     after: int
-    #: Number of axes of the result that the index arrays produce when they are broadcast against each other.
+    #: Number of axes of the index arrays, after they are broadcast against each other.
     ndim: int
 
     @property
@@ -54,8 +54,8 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # If arrays are adjacent in the index, their axes take the arrays' position in the result; otherwise their axes
-    # come first.
+    # If all arrays are adjacent in the index, the result has their axes at the arrays' position; otherwise, the result
+    # has their axes first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
     return Pattern(before, total - before, widest)
@@ -80,7 +80,7 @@ class IndexArray:
         return bool(-self.length <= values.min() and values.max() < self.length)
 
     def nonnegative(self) -> HostArray:
-        """Return the values as int64, with negative values resolved."""
+        """Return the values as nonnegative int64 numbers: the axis's length is added to negative values."""
         values = self.values.astype(np.int64, copy=False)
         return np.where(values < 0, values + self.length, values) if self.signed else values
 
@@ -175,7 +175,7 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
 
 
 def grouped(names: HostArray) -> tuple[HostArray, HostArray]:
-    """Return a stable order that groups equal nonnegative numbers, and the start of each group."""
+    """Return a stable order in which equal nonnegative numbers are adjacent, and where each group of them starts."""
     order = stable_order(names)
     return order, np.flatnonzero(np.diff(names[order], prepend=-1))
 
@@ -185,7 +185,7 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
-    """Return the index arrays for a mask: one flat array if the masked axes are contiguous, else one per axis."""
+    """Return the index arrays for a mask: one flat array if the masked axes are contiguous, else one array per axis."""
     if not mask.ndim:  # a 0-d mask adds an axis to the result, and indexes no axis
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
@@ -200,9 +200,9 @@ def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
 
 
 def last_mentions(names: HostArray, total: int) -> HostArray:
-    """Return the sorted positions of the last occurrence of each integer in `names`; the integers are below `total`."""
+    """Return, in ascending order, where each integer occurs last in `names`; all integers are below `total`."""
     mentions = np.arange(len(names))
-    if total > 64 * max(len(names), 1024):  # a table of `total` entries would be mostly empty
+    if total > 64 * max(len(names), 1024):  # a table with `total` entries would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
         return np.sort(len(names) - 1 - from_behind)
     table = np.empty(total, np.int64)
@@ -211,7 +211,7 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
 
 
 def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
-    """Return indexes as int64, with negative indexes resolved; raise IndexError if an index is out of bounds."""
+    """Return indexes as nonnegative int64 numbers; raise IndexError if an index is out of bounds."""
     try:
         return computed("indexes", values, length, axis)
     except IndexError as error:

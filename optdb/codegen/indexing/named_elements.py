@@ -106,8 +106,9 @@ class ChangeElements(Operation):
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the tables that the kernel reads.
 
-        To set elements, these are the offsets of distinct elements, and the last position of each element. To increment
-        elements, these are the offsets, the positions of all values grouped by element, and each group's start.
+        To set elements, these are the offsets of the distinct elements, and the position of each element's last value.
+        To increment elements, these are the elements' offsets, the positions of all values (grouped by element), and
+        the start of each group.
         """
         offsets = grid.offsets()
         names, total = grid.names()
@@ -120,9 +121,9 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its stride along positions and its other strides.
+        """Return `y`, the distance between its values for consecutive positions, and its other strides.
 
-        If `y` has no single stride along positions, copy it first.
+        If this distance is not constant, `y` is copied first.
         """
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
@@ -171,7 +172,7 @@ def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern, setting: boo
     arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize unit", "ga_ssize y_mention"]
     position = f"at{pattern.before}"
     first = f"starts[{position} + 1] - 1" if setting else f"starts[{position}]"
-    # In a table that has room for more elements, the last groups are empty.
+    # If a table is longer than the number of elements, its last groups are empty.
     body = f"""
 if (starts[{position}] == starts[{position} + 1])
     continue;
@@ -219,7 +220,7 @@ for (; i < stop; ++i, ++at{last}) {{
 def _stepped_axes(
     pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the axis of positions.
+    """Return a grid's lengths after merging axes, and the arrays' strides along all axes except the axis of positions.
 
     Axes of length 1 replace merged axes, because the kernels have a fixed number of axes.
     """
@@ -230,7 +231,7 @@ def _stepped_axes(
     return [*front, positions, *back], flat
 
 
-#: The pattern for rows of an array with two axes.
+#: The pattern of an index that selects rows of an array with two axes.
 _ROWS = Pattern(0, 1, 1)
 
 
@@ -289,11 +290,11 @@ class ChangeRows(Operation):
         if not named.size:
             return
         if not out.size:
-            if size_of(x.shape[1:]):  # `x` has no rows; in a trace, no other line raises this error
+            if size_of(x.shape[1:]):  # reached only if `x` has no rows; in a trace, only this line raises the error
                 raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
-        flat = contiguous(out, self.x, kernels, context)  # only an array that is changed in place may need a copy
+        flat = contiguous(out, self.x, kernels, context)  # a new output is contiguous already
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [table_on_device(context, table) for table in tables]

@@ -1,4 +1,4 @@
-"""Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
+"""Converts kernels to functions that another kernel can call, for ``optdb.device.launches``.
 
 The parameters of a body include the ids that the original kernel would query, and the local memory, because a function
 cannot declare local memory. Kernels that the simple scanner cannot parse are not converted. If a function outside of
@@ -26,7 +26,7 @@ _LOCAL_ARRAY = re.compile(
 )
 _LENGTH = re.compile(r"\[[^\]\n]*\]")
 _LOCAL_POINTER = re.compile(r"\b(?:LOCAL_MEM|LOCAL_MEM_ARG|__local|local)\b")
-#: Queries that are not supported in bodies.
+#: Queries of ids and sizes that a body does not support.
 _OTHER_QUERIES = re.compile(r"\bget_(?:work_dim|global_offset|enqueued\w*|sub_group\w*)\b|\b(?:sub|work)_group_\w+")
 _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
@@ -63,16 +63,16 @@ class KernelBody:
         return f"{self.name}_locals"
 
     def reads_only(self, index: int) -> bool:
-        """Return whether a parameter is a pointer to const."""
+        """Return whether a parameter is a pointer to a const type."""
         return bool(re.search(r"\bconst\b", self.params[index][0].split("*")[0]))
 
     def is_pointer(self, index: int) -> bool:
         return "*" in self.params[index][0]
 
     def definition(self, attribute: str, teams: bool) -> str:
-        """Return the definitions of the function, and of the struct if there is one.
+        """Return the definition of the function, preceded by the definition of its struct if there is one.
 
-        Functions that do not synchronize have this `attribute`. With `teams`, a function that may run in teams also
+        `attribute` is added to functions that do not synchronize. With `teams`, a function that may run in teams also
         takes the team's number and size.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
@@ -96,7 +96,7 @@ class UnitBodies:
     kernels: dict[str, KernelBody]
 
     def code(self, names: Collection[str], attribute: str, teams: bool, after: dict[str, str]) -> str:
-        """Return the unit's code with the kernels in `names` as functions, each followed by its text in `after`."""
+        """Return the unit's code with the kernels in `names` as functions, each followed by the text in `after`."""
         written = [
             text
             if isinstance(text, str)
@@ -179,7 +179,7 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
 
 
 def _normal(query: str) -> str:
-    """Return a query as its function and dimension, such as ``get_group_id 0``."""
+    """Return the function and the dimension of a query, for example ``get_group_id 0``."""
     match = _QUERY_PARTS.fullmatch(query)
     assert match is not None  # every query matches this pattern
     return f"{_SHORT.get(match['word'], match['word'])} {match['dim'] or match['last']}"

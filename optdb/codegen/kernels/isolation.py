@@ -1,9 +1,9 @@
 """Rewrites kernel sources: isolates the sources in one program from each other, and outlines kernel bodies.
 
-Many sources have a ``matmul`` or a macro ``T``: :func:`isolate` finds the names that a source defines, and
-:meth:`Isolated.between` renames them. PoCL compiles a kernel's body three times: :func:`outlined` moves the body of an
-`OUTLINED_KERNEL` into a function that is not inlined, which halves compile time. A source that the simple scanner
-cannot parse is built on its own, or left unchanged.
+Many sources define the same names, such as ``matmul`` or the macro ``T``. :func:`isolate` finds the names that a source
+defines, and :meth:`Isolated.between` renames them. PoCL compiles a kernel's body three times: :func:`outlined` moves
+the body of an `OUTLINED_KERNEL` into a function that is not inlined, which halves compile time. A source that the
+simple scanner cannot parse is built on its own, or left unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PRAGMA = re.compile(r"(OPENCL\s+FP_CONTRACT\s+\w+|OPENCL\s+EXTENSION\s+\w+\s*:\
 
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
-#: Resets floating-point contraction, which a source may change for all sources that follow.
+#: Resets the setting of floating-point contraction, which the previous source may have changed.
 _AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
 
 
@@ -54,7 +54,7 @@ class Isolated:
     macros: frozenset[str]  #: Macros.
 
     def between(self, ending: str) -> str:
-        """Return the source, surrounded by directives that append a suffix to each of its names."""
+        """Return the source between directives that append a suffix to each name that the source defines."""
         names = sorted(self.names)
         before = [f"#define {name} {name}{ending}\n" for name in names]
         behind = [f"#undef {name}\n" for name in (*names, *sorted(self.macros))]
@@ -77,7 +77,7 @@ def isolate(code: str) -> Isolated | None:
 
 
 def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the declared names, the defined macros, and the macros that are tested for before being defined."""
+    """Return the declared names, the defined macros, and the macros that the code tests before it defines them."""
     outer, directives = _structure(code)
     return frozenset(_declared(_OUTER.findall(_ATTRIBUTE.sub(" ", outer)))), *_macros(directives)
 
@@ -196,7 +196,7 @@ PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
 QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
-#: The first pattern matches synchronization and local memory; the second pattern matches any query.
+#: Patterns for calls that synchronize items or use local memory, and for any query.
 TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
 ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 

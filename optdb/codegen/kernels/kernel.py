@@ -32,7 +32,7 @@ _NUMBERS: dict[str, Param] = {
 _DTYPES = {word: dtype for dtype, word in CTYPES.items()}
 
 
-#: Results are cached by code, because similar nodes have the same code.
+#: Caches results, because similar nodes have the same code.
 _remembered = functools.lru_cache(maxsize=4096)
 
 
@@ -72,7 +72,7 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
         raise ValueError(f"the code of kernel {name} does not declare it, as KERNEL void {name}(...) {{...}}")
-    defines = _DEFINE.finditer(code) if "define" in code else ()  # searching takes most of this function's time
+    defines = _DEFINE.finditer(code) if "define" in code else ()  # the search takes most of this function's time
     defined = {define["name"]: define["type"] for define in defines}
     declared = [param.split() for param in head["params"].replace("*", " * ").split(",")]
     names = {words[-1] for words in declared if words}
@@ -100,7 +100,7 @@ def dtypes_in(code: str) -> tuple[AnyDtype, ...]:
     return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)
 
 
-#: For each flag, the dtype that a device must support.
+#: Maps each flag to the dtype that a device must support.
 FLAGS = {"GA_USE_SMALL": "int16", "GA_USE_HALF": "float16", "GA_USE_DOUBLE": "float64", "GA_USE_COMPLEX": "complex64"}
 
 _THEANO_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cluda\.h[">].*$', re.MULTILINE)

@@ -95,7 +95,7 @@ class CompiledKernel:
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch with all arguments bound except arrays, for which `args` has placeholders; see `call`."""
+        """Return a launch whose arguments are bound, except arrays, for which `args` has placeholders; see `call`."""
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -117,7 +117,7 @@ class CompiledKernel:
         return items, group
 
     def enqueue(self, items: tuple[int, ...], group: tuple[int, ...] | None, bound: Sequence[Any]) -> None:
-        """Launch the kernel with the results of `grid` and `bind`."""
+        """Launch the kernel with sizes that `grid` returned and arguments that `bind` returned."""
         if 0 in items:
             return
         kernel, lock = self._kernel, self._lock
@@ -142,7 +142,8 @@ class CompiledKernel:
             device = self._context.device
             info = cl.kernel_work_group_info
             largest = self._kernel.get_work_group_info(info.WORK_GROUP_SIZE, device)
-            # NVIDIA reports 256 even for kernels that require larger groups; such launches do succeed.
+            # NVIDIA's driver reports 256 even for kernels that require larger groups, but launches with these groups
+            # succeed.
             largest = max(largest, math.prod(self._kernel.get_work_group_info(info.COMPILE_WORK_GROUP_SIZE, device)))
             # The sizes are chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes

@@ -20,7 +20,8 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
-#: Dtype kinds, each with the Python types of its numbers. Later kinds can represent the numbers of earlier kinds.
+#: Maps each kind of dtype to the Python types of its numbers. Every kind can represent the numbers of the kinds before
+#: it.
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("b", (bool, np.bool_)),
     ("iu", numbers.Integral),
@@ -40,7 +41,7 @@ class KernelArgumentError(TypeError):
 
 
 class Param:
-    """A kernel parameter. `slots` are its OpenCL parameters: a dtype stands for a number, and None for a pointer."""
+    """A kernel parameter. `slots` contains a dtype for each number that OpenCL passes, and None for each pointer."""
 
     slots: tuple[AnyDtype | None, ...] = (None,)
 
@@ -51,9 +52,10 @@ class Param:
         return self.word
 
     def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
-        """Return the OpenCL arguments for a value, one for each of `slots`.
+        """Return the OpenCL arguments for a value, one for each element of `slots`.
 
-        Raise KernelArgumentError if the value does not fit; the message continues "argument 1 is".
+        Raise KernelArgumentError if the value does not fit; the error's message is the rest of a sentence that begins
+        with "argument 1 is".
         """
         raise NotImplementedError
 

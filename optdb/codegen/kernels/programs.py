@@ -27,13 +27,13 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of programs that are compiled concurrently for a function, and minimum number of characters per
-#: program.
+#: Maximum number of programs that are compiled at the same time for a function, and minimum number of characters in
+#: each program.
 _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
 #: Held while programs are built, so that no two threads build the same unit.
 _building = threading.RLock()
-#: For each thread, the units that wait for a `one_program` block to exit; None outside of such a block.
+#: For each thread, the units that are built when the current `one_program` block exits; None outside of a block.
 _waiting = threading.local()
 #: Maps a program and a kernel's name in that program to the kernel's unit. Units keep their programs alive.
 _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
@@ -73,7 +73,7 @@ class TranslationUnit:
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
-        """Return the code isolated for a joint program; None if the unit must be built alone."""
+        """Return the unit's code, isolated from other code of a joint program; None if the unit must be built alone."""
         isolated = isolate(self.outlined[0])
         if isolated is None or not all(name in isolated.names for name, _ in self._kernels):
             return None
@@ -103,7 +103,7 @@ class TranslationUnit:
         self.attach(make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n")))
 
 
-#: A unit, and its code for a joint program.
+#: A unit, and the unit's isolated code for a joint program.
 _Part = tuple[TranslationUnit, Isolated]
 
 
@@ -121,7 +121,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
     units = context.kept.setdefault(__name__, {})
-    # Add the launchers while holding the lock, so that a thread that builds the unit also attaches them.
+    # Add the launchers while holding the lock, so that the thread that builds the unit also attaches these launchers.
     with _building:
         if codes not in units:
             units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
@@ -156,7 +156,7 @@ def try_compile(
 def one_program() -> Iterator[None]:
     """Collect the kernels that this thread compiles in the block; on exit, build one program per context."""
     if getattr(_waiting, "units", None) is not None:
-        yield  # a nested function, such as Scan's: the outer block builds its kernels
+        yield  # in the compilation of a nested function, such as Scan's, whose kernels the outer block builds
         return
     units: dict[TranslationUnit, None] = {}
     _waiting.units = units
@@ -185,14 +185,14 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
 
 
 def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
-    """Return a kernel's unit, and its name in the unit's code; None if no unit built it."""
+    """Return the translation unit that built a kernel, and the kernel's name in the unit's code; None if none did."""
     name = kernel.function_name
     unit = _origins.get((kernel.program.int_ptr, name))
     return None if unit is None else (unit, name.removesuffix(unit._ending))
 
 
 def known_origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str]:
-    """Return the result of `origin` for a kernel that is known to come from a unit."""
+    """Return a kernel's unit and its name in the unit's code, like `origin`, for a kernel that a unit has built."""
     found = origin(kernel)
     assert found is not None
     return found
@@ -210,13 +210,13 @@ def _build_jointly(context: Context, units: Sequence[TranslationUnit]) -> None:
 
 
 def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
-    """Divide units among the programs to build, balancing the lengths of their sources."""
+    """Divide units among the programs to build, so that the programs have similar lengths."""
     length = sum(len(code.code) for _, code in isolated)
     parts: list[list[_Part]] = [[] for _ in range(max(1, min(_MOST_PROGRAMS, length // _LEAST_TEXT)))]
     if not are_several or len(parts) == 1:
         return [list(isolated)]
     lengths = [0] * len(parts)
-    # Sorting by length and text gives every process the same parts, so that they are found in the disk cache.
+    # Sorting by length and text divides the units equally in every process, so that the disk cache has their programs.
     for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
         shortest = lengths.index(min(lengths))
         parts[shortest].append(pair)
@@ -225,7 +225,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
 
 
 def _build_concurrently(context: Context, parts: Sequence[list[_Part]]) -> None:
-    """Build the programs of all parts; units whose program does not compile remain unbuilt."""
+    """Build one program for each part; the units of a part whose program does not compile remain unbuilt."""
     if len(parts) == 1:
         built = [_joint_program(context, parts[0])]
     else:

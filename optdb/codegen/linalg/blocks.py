@@ -39,7 +39,7 @@ class Stacking:
         self._copying.launch(kernels, context, out.shape, [padded(x, self._ndim), out])
 
     def batch(self, kernels: Kernels, context: Context, x: Array, batch: Sequence[int]) -> Array:
-        """Return an array's matrices (last two axes) broadcast to a batch, or one matrix if the batch repeats it."""
+        """Return an array's matrices, broadcast to a batch, or a single matrix that the whole batch shares."""
         x, batch = padded(x, self._ndim), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
@@ -94,11 +94,11 @@ def broadcast_batches(op: object, *shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(result)
 
 
-#: Maximum numbers of rows for the kernels that process one matrix per vector lane.
+#: Maximum numbers of rows in the kernels that process one matrix in each vector lane.
 SIDES = (4, 8)
 #: Maximum number of rows in a block that one CPU work item or GPU work group processes.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Number of rows that a CPU work item computes at a time, and number of vectors per row.
+#: Number of rows that a CPU work item computes at a time, and number of vectors in each of these rows.
 _ROWS, _VECTORS = 4, 2
 #: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
@@ -116,7 +116,7 @@ def factor_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def panel_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels of `solve_vectors`, and those of `solve_block` for blocks of `leaf_rows` rows."""
+    """Return the kernels of `solve_vectors`, and the kernels of `solve_block` for blocks of `leaf_rows` rows."""
     names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
     return [_block_kernel(name, dtype, context) for name in names]
 
@@ -132,8 +132,9 @@ def factor_block(
 ) -> None:
     """Set the lower triangles of `z` to the factors of `x`, which may be `z`; matrices have at most `leaf_rows` rows.
 
-    With `whole`, upper triangles become 0; otherwise, matrices are blocks that begin at row `begin`, and their upper
-    triangles are unchanged. `info` receives the number of the first pivot that is not positive, or 0.
+    If `whole` is true, the upper triangles become 0. Otherwise, the matrices are blocks that begin at row `begin` of
+    larger matrices, and their upper triangles do not change. `info` receives the number of each matrix's first pivot
+    that is not positive, or 0.
     """
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]
@@ -149,13 +150,13 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """In C-contiguous `z`, set triangles opposite the factors to 0, and matrices whose factorization failed to NaN."""
+    """Set the elements outside of the triangles of C-contiguous factors `z` to 0, and failed factors to NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
 
 def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bool) -> None:
-    """Solve lower triangular systems of at most `leaf_rows` rows in place; all systems may share one triangle."""
+    """Solve lower triangular systems of at most `leaf_rows` rows in place; all systems may share one matrix in `t`."""
     count, n, m = z.shape
     arrays = [t, *_steps(t), z, *_steps(z)]
     if n <= SIDES[-1]:
@@ -173,14 +174,14 @@ def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bo
 
 
 def solve_vectors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool) -> None:
-    """Solve in place for one contiguous right-hand side per matrix, on a CPU."""
+    """Solve triangular systems in place on a CPU, with one contiguous right-hand side for each matrix."""
     count, n, _ = z.shape
     args = [n, int(not lower), int(unit), t, *_steps(t), z, _steps(z)[0]]
     launch_striding(kernels["solve_vector"], context, count, *args)
 
 
 def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kernel:
-    """Return a kernel from common.cl, with the additional placeholders `words` filled."""
+    """Return a kernel from common.cl; `words` are the values of additional placeholders."""
     serial = context.profile.runs_items_serially
     words |= {"LANE": "0", "LANES": "1"} if serial else {"LANE": "LID_0", "LANES": "LDIM_0"}
     return product_kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)

@@ -41,9 +41,9 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import specialize
 
-#: In a symmetric product, both triangles of a diagonal block with at most this many rows are computed.
+#: Symmetric products compute both triangles of diagonal blocks that have at most this many rows.
 _SQUARE = 256
-#: The number of rows in each half of a symmetric product is a multiple of this number.
+#: A symmetric product is halved after a number of rows that is a multiple of this number.
 _STEP = 64
 
 
@@ -66,7 +66,7 @@ def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int
 
 
 def solve(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool = False) -> None:
-    """Solve triangular systems in place for a batch of right-hand sides; the systems may share one triangle."""
+    """Solve triangular systems in place for a batch of right-hand sides; all systems may share one matrix in `t`."""
     if z.shape[2] == 1 and context.profile.runs_items_serially and z.strides[1] == z.dtype.itemsize:
         solve_vectors(kernels, context, t, z, lower, unit)
         return
@@ -134,7 +134,7 @@ class Cholesky(Operation):
 
     def kernels(self) -> list[Kernel]:
         dtype, context = self.x.dtype, self.context
-        # Off-diagonal panels are solved using the diagonal blocks.
+        # Off-diagonal panels are solved with the diagonal blocks.
         recursive = [*panel_kernels(dtype, context), *matmul_kernels(dtype, context)]
         return [*factor_kernels(dtype, context), *recursive, *self._stacking.kernels()]
 
@@ -187,7 +187,7 @@ class _Solving(Operation):
 
     @abstractmethod
     def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:
-        """Replace a batch of right-hand sides with the solutions, given a batch of triangles."""
+        """Replace the right-hand sides in `z` with the solutions of the systems with the triangular matrices in `t`."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         a, b = inputs
@@ -229,7 +229,7 @@ class CholeskySolve(_Solving):
         solve(kernels, self.context, transposed(lower_factor), z, lower=False)
 
 
-#: `find_faults` in common.cl subtracts the index of a 0 on a diagonal from this number.
+#: `find_faults` in common.cl stores this number minus the index of a 0 on a diagonal.
 _NONE = 2**31 - 1
 
 
@@ -265,7 +265,7 @@ def require_solution(faults: HostArray, rows: int) -> None:
 
 
 def _find(operation: Cholesky | _Solving, kernels: Kernels, x: Array, faults: Array, diagonal: bool = False) -> None:
-    """Set `faults[0]` if an element is not finite and, with `diagonal`, `faults[1]` if a diagonal has a 0."""
+    """Set `faults[0]` if an element is not finite; if `diagonal` is true, set `faults[1]` if a diagonal has a 0."""
     if not x.size:
         return
     x = with_axis(x, 0) if x.ndim == 1 else x

@@ -80,7 +80,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Load:
-    """A buffer element that a body reads at an affine index."""
+    """The element of a buffer at an affine index, which a body reads."""
 
     buffer: Buffer
     index: Index
@@ -88,7 +88,7 @@ class Load:
 
 @dataclass(frozen=True)
 class RowProduct:
-    """The dot product of a vector and the matrix row that the loop's index selects; both are in memory."""
+    """The dot product of a vector in memory and the row of a matrix in memory that the loop's index selects."""
 
     matrix: Buffer
     offset: int
@@ -100,7 +100,7 @@ class RowProduct:
 
 @dataclass(frozen=True)
 class LoopIndex:
-    """An affine index as a value."""
+    """The value of an affine index, as an input of a body."""
 
     index: Index
 
@@ -127,7 +127,7 @@ Operand = LoweredValue | Number
 
 
 class TooLarge(Exception):
-    """A body would exceed its maximum number of steps."""
+    """Raised if a body would have more than its maximum number of steps."""
 
 
 class LoopBody:
@@ -145,7 +145,7 @@ class LoopBody:
         #: The buffers that are read at computed indices.
         self.tables: list[Buffer] = []
         self._slots: dict[Any, LoweredValue] = {}
-        #: The buffers that each step depends on, for the steps that `buffers_needed` has visited.
+        #: For each step that `buffers_needed` has visited, the buffers on which the step depends.
         self._needs: list[set[Buffer]] = []
 
     @property
@@ -153,7 +153,7 @@ class LoopBody:
         return {*self.tables, *(buffer for source in self.sources for buffer in _buffers_of(source))}
 
     def buffers_of(self, operand: Operand) -> set[Buffer]:
-        """Return the buffers from which a value is loaded; the set is empty if the value is not loaded."""
+        """Return the buffers from which an input or a step loads its value; the set is empty for other values."""
         if isinstance(operand, Number):
             return set()
         if not operand.is_step:
@@ -162,7 +162,7 @@ class LoopBody:
         return {self.table_of(scalar)} if scalar.name == "Element" else set()
 
     def buffers_needed(self, operands: Iterable[Operand]) -> set[Buffer]:
-        """Return all buffers that values depend on."""
+        """Return all buffers from which values are loaded or computed."""
         while len(self._needs) < len(self.steps):
             number = len(self._needs)
             own = self.buffers_of(LoweredValue(number, is_step=True))
@@ -175,14 +175,14 @@ class LoopBody:
         return self.buffers_of(operand)
 
     def element_of(self, buffer: Buffer, offset: Any) -> Scalar:
-        """Return the scalar that reads a buffer at a computed index plus an offset."""
+        """Return the scalar op that reads a buffer at a computed index plus an offset."""
         if buffer not in self.tables:
             self.tables.append(buffer)
         table = f"table{self.tables.index(buffer)}"
         return Scalar("Element", buffer.dtype, (("array", table), ("offset", offset)))
 
     def table_of(self, scalar: Scalar) -> Buffer:
-        """Return the buffer that is read by a scalar that `element_of` returned."""
+        """Return the buffer that a scalar op from `element_of` reads."""
         return self.tables[int(str(scalar["array"]).removeprefix("table"))]
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
@@ -267,7 +267,7 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
         return list(range(len(steps)))
-    #: For each step, the length of the longest chain of reads that it depends on.
+    #: For each step, the length of the longest chain of reads on which the step depends.
     depth: list[int] = []
     for number in range(len(steps)):
         depth.append(max((depth[need] + is_gather[need] for need in needs[number]), default=0))

@@ -1,4 +1,4 @@
-"""The code of loop kernels: the loop, the loads and the scalar program of a point, and the processing of results."""
+"""The code of loop kernels: for each point, it loads inputs, runs a scalar program and processes the results."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _CODE = functions("loops/loops.cl")
 
 
 class LoopCode:
-    """The code of a loop kernel, or of a CPU function that computes what the kernel's first item computes.
+    """The code of a loop kernel, or of a function for CPUs that does the work of the kernel's first item.
 
-    With `is_function`, the code is a function, which takes its numbers one by one, not packed. `buffers` are
-    the arrays that the code takes, in order.
+    If `is_function` is true, the code is a function, whose parameters for numbers are not packed. `buffers` are the
+    arrays that the code takes, in order.
     """
 
     def __init__(self, kernel: LoopKernel, is_function: bool = False) -> None:
@@ -50,7 +50,7 @@ class LoopCode:
         return kernel
 
     def numbers(self, grid: LoopGrid) -> list[int]:
-        """Return the numbers that the code takes: the numbers of points, points per chunk, and parts; and `sizes`."""
+        """Return the values of the code's integer parameters: points, points per chunk, parts, and then `sizes`."""
         return [max(self.loop.points, 1), grid.chunk, grid.parts, *self.sizes.values]
 
     def arguments(self, grid: LoopGrid) -> list[Packed]:
@@ -127,7 +127,7 @@ class LoopCode:
         return [*packed_params(3 + len(sizes)), *arrays], given
 
     def _with_size_arguments(self, program: ScalarProgram) -> ScalarProgram:
-        """Return the program with the offsets of reads at computed indices as code, instead of as numbers."""
+        """Return the program, in which the offsets of reads at computed indices are code instead of numbers."""
         if not self.loop.body.tables:
             return program
 
@@ -290,13 +290,13 @@ class TargetCode:
     def __init__(self, code: LoopCode) -> None:
         self._code = code
         self._loop = code.loop
-        #: The statements before the loop, in its body, and after it.
+        #: The statements before the loop, in the body of the loop, and after the loop.
         self.begin: list[str] = []
         self.body: list[str] = []
         self.finish: list[str] = []
         #: The functions that the statements call.
         self.functions: list[str] = []
-        #: Buffers whose parts the emitted code has already located.
+        #: Buffers for which the code written so far has located the part that an item accumulates into.
         self._found: set[Buffer] = set()
         #: Statements for each lane, as tuples: a template with placeholders, and the result and the index to
         #: substitute.
@@ -369,7 +369,7 @@ class TargetCode:
             self.begin.append(f"for (ga_size c = 0; c < {zeros}; ++c) {name}_mine[c] = 0;")
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return the statements for each lane in use, with the result and the index substituted in each template."""
+        """Return code that executes the statements for each lane in use, after the placeholders are substituted."""
         program = self._loop.program
         if self._loop.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)

@@ -1,4 +1,4 @@
-"""How the points of a fused loop are distributed over work items."""
+"""The distribution of a fused loop's points over work items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_POINTS = 2048
 
 @dataclass(frozen=True)
 class LoopGrid:
-    """The distribution of a domain's points over work items."""
+    """A distribution of a domain's points over work items."""
 
     #: The number of parts: one per work item on a CPU, or one per work group on other devices.
     parts: int
@@ -29,7 +29,8 @@ class LoopGrid:
 def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
     """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order.
 
-    The number of parts is the device's maximum or a power of two, so that few different kernels read parts.
+    The number of parts that accumulate results is the device's maximum or a power of two, so that kernels that read the
+    parts have few variants.
     """
     points = max(points, 1)
     if is_sequential:

@@ -26,10 +26,10 @@ _MOST_SCALARS = 32
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
-    """Collapse a domain to the fewest axes that the indices allow; return the domain and a mapping of axes.
+    """Merge the axes of a domain as far as the indices allow; return the new domain and a mapping of axes.
 
-    The mapping gives, for each old axis, the new axis and the last old axis merged into it. Axes of length 1 are
-    dropped.
+    For each old axis, the mapping contains the new axis, and the last of the old axes that the new axis replaces. Axes
+    of length 1 are dropped.
     """
     indices = list(indices)
     groups: list[list[int]] = []
@@ -63,7 +63,7 @@ class LoopKernel:
         sources = body.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
-        #: The loops after collapsing, and the mapping from old axes to these loops.
+        #: The results of `collapsed`: the lengths of the merged axes, and the mapping from old axes to merged axes.
         self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
@@ -84,11 +84,14 @@ class LoopKernel:
 
     @property
     def accumulates(self) -> bool:
-        """Whether each work item or work group accumulates into its own part."""
+        """Whether results are accumulated; each work item or work group then has a part of its own."""
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that can share memory with `stored`: points read only the elements that they overwrite."""
+        """Return the buffers that can share memory with `stored`.
+
+        In a loop with several points, these are buffers of which each point reads only the elements that it overwrites.
+        """
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -97,7 +100,7 @@ class LoopKernel:
         anywhere.update(
             x for source in sources if isinstance(source, RowProduct) for x in (source.matrix, source.vector)
         )
-        if not self.is_scalar:  # a single point loads everything before it stores anything
+        if not self.is_scalar:  # a loop with one point loads everything before it stores anything
             places = {
                 target.index for target in targets if isinstance(target, ElementStore) and target.buffer is stored
             }
@@ -120,12 +123,12 @@ class LoopKernel:
         return all(stored) and any([*stored, *map(self.is_quad, loads)])
 
     def is_quad(self, index: Index) -> bool:
-        """Return whether four neighbours are adjacent and aligned."""
+        """Return whether an index selects adjacent, aligned elements at each group of four neighbouring points."""
         factors = self.factors(index)
         return factors[-1] == 1 and not index.const % QUAD and has_quad_rows(factors)
 
     def fits(self, arrays: Sequence[Array]) -> bool:
-        """Return whether arrays for the kernel's buffers begin at addresses that `in_quads` needs."""
+        """Return whether the kernel can access `arrays`, which must begin at aligned addresses if it uses quads."""
         return not self.in_quads or not any(array.offset % (QUAD * array.dtype.itemsize) for array in arrays)
 
     def items(self, grid: LoopGrid) -> int:
@@ -135,18 +138,18 @@ class LoopKernel:
         return -(-self.points // (QUAD * grid.group)) * grid.group
 
     def is_uniform(self, source: object) -> bool:
-        """Return whether a source is the same for all points."""
+        """Return whether a source has the same value at all points."""
         if isinstance(source, RowProduct):
             return False
         return self.is_scalar or isinstance(source, LengthValue) or (isinstance(source, Load) and source.index.is_const)
 
     def _extent(self, index: Index) -> int:
-        """Return a number that is larger than the absolute values of an index."""
+        """Return a number that is larger than any absolute value of an index."""
         steps = ((self.body.domain[axis], by) for axis, by in index.terms if isinstance(axis, int))
         return abs(index.const) + sum(length * abs(by) for length, by in steps) + 1
 
     def factors(self, index: Index) -> list[int]:
-        """Return the factors of an index for the collapsed loops."""
+        """Return the factor of each merged axis in an index."""
         factors = [0] * len(self.domain)
         for axis, factor in index.terms:
             if axis in self._axes:
@@ -156,7 +159,7 @@ class LoopKernel:
         return factors
 
     def strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
-        """Return the indices that depend on the point, with the names of the sources, or ``s<number>`` for stores."""
+        """Return pairs (name, index) for sources and stores (``s<number>``) whose indices depend on the point."""
         indices = [
             (name, source.index)
             for name, source in zip(names, self.body.sources)

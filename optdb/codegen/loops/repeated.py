@@ -19,29 +19,29 @@ from optdb.codegen.source import joined
 
 
 class NotRepeatable(Exception):
-    """Loops cannot be repeated within a kernel."""
+    """Raised if loops cannot be repeated within a kernel."""
 
 
 @dataclass(eq=False)
 class MovingRow:
-    """A buffer in a loop's body that represents a row of an array: row ``(start + t) % length`` in step t."""
+    """A buffer of a loop's body that represents row ``(start + t) % length`` of an array in step ``t``."""
 
     buffer: Buffer
     array: Buffer
-    #: The offset of row 0 in the array's buffer, and the distance between rows, in elements.
+    #: The offset of row 0 in the array's buffer, and the distance between neighbouring rows, in elements.
     offset: int
     stride: int
     start: int
     length: int
 
     def at(self, step: int) -> int:
-        """Return the offset of the row in a step, in elements."""
+        """Return the offset, in elements, of the row that the buffer represents in step `step`."""
         return self.offset + (self.start + step) % self.length * self.stride
 
 
 @dataclass(frozen=True)
 class _Param:
-    """An array parameter of a function: its buffer, the caller's buffer, and the first element's offset."""
+    """An array parameter of a function: the function's buffer, the caller's buffer, and the first element's offset."""
 
     inner: Buffer
     outer: Buffer
@@ -51,10 +51,11 @@ class _Param:
 class RepeatedLoops:
     """A number of steps, each of which runs the same fused loops and repeated loops.
 
-    `rows` are the buffers that advance with each step, and `parts` are the contents of a step, in order: loops of one
-    item with their grids, or repeated loops. If `arena` is given, it maps each buffer in a shared array, the arena, to
-    its offset in bytes, and each buffer at an offset in another array to None; buffers that are not in the mapping
-    begin at offset 0. Raise NotRepeatable if the code of the parts cannot be combined.
+    `rows` describes the buffers that represent another row in each step. `parts` are the loops that a step runs in this
+    order: pairs of a loop and its grid (of one item), or repeated loops. `arena`, if it is given, maps the buffers that
+    share one array (the arena) to their offsets in bytes. It maps a buffer to None if the buffer begins at an offset in
+    another array; buffers that are missing in the mapping begin at offset 0. Raise NotRepeatable if the code of the
+    parts cannot be combined.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class RepeatedLoops:
         self._rows = {row.buffer: row for row in rows}
         self._params: dict[Buffer, _Param] = {}
         self.flags: dict[str, None] = {}
-        #: The number of steps, followed by the numbers that the parts take.
+        #: The number of steps, followed by all numbers that the parts take as arguments.
         self._numbers = [steps]
         #: The names of the functions, by their code.
         codes: dict[str, str] = {}
@@ -94,11 +95,12 @@ class RepeatedLoops:
         self._functions = joined(_renamed(code, f"_{name.rpartition('_')[2]}") for code, name in codes.items())
         self._calls = calls
         rings = [(n, self._rows[buffer]) for n, buffer in enumerate(self._params) if self._wraps(buffer)]
-        #: Statements before the loop and at the end of each step: they count rows of arrays whose rows wrap around.
+        #: Statements before the loop, and at the end of each step, that count the rows of arrays whose rows wrap
+        #: around.
         self._first_rows = [f"ga_size row{n} = (ga_size){self._text(row.start % row.length)};" for n, row in rings]
         self._next_rows = [f"if (++row{n} == (ga_size){self._text(row.length)}) row{n} = 0;" for n, row in rings]
         self._arena = arena
-        #: For each parameter that is in the arena: maps its position among the parameters to its offset in bytes.
+        #: Maps the position of each parameter whose array is in the arena to the array's offset in bytes.
         self._placed: dict[int, int] = {}
         for n, param in enumerate(self._params.values()):
             offset = (arena or {}).get(param.outer)
@@ -126,11 +128,11 @@ class RepeatedLoops:
 
     @property
     def arrays(self) -> list[tuple[Buffer, int]]:
-        """The kernel's array arguments after the numbers and the arena, each with its offset in elements."""
+        """The array arguments that follow the numbers and the arena, each with its offset in elements."""
         return [(param.outer, param.offset) for n, param in enumerate(self._params.values()) if n not in self._placed]
 
     def kernel(self) -> Kernel:
-        """Return the kernel, which is launched with one item."""
+        """Return the kernel, which must be launched with one work item."""
         count = len(self._numbers)
         params = packed_params(count + len(self._placed))
         begin = [f"const ga_size n{n} = (ga_size){packed_number(n)};" for n in range(count)]

@@ -1,4 +1,4 @@
-"""Numbers that depend on lengths, as kernel arguments: loops over arrays of other lengths then have the same code."""
+"""Numbers that depend on lengths, as kernel arguments, so that loops over arrays of other lengths share their code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from optdb.codegen.kernels import SSIZES, Packed
 from optdb.codegen.scalars.program import Number
 from optdb.codegen.scalars.types import c_type, literal
 
-#: The largest number that stays a constant in the code, because compilers unroll short loops and simplify products.
+#: Numbers up to this one are constants in the code, because compilers unroll short loops and simplify products.
 LARGEST_CONSTANT = 16
-#: The same limit for the lengths of rows that kernels multiply by a vector or add up, and for distances between rows.
+#: Distances between rows up to this one are also constants, and so are lengths of rows that kernels multiply by a
+#: vector or add up.
 LARGEST_ROW = 128
 #: The number of integers in one kernel argument.
 _PACKED = 16
-#: Kernels compute indices in 32 bits if all are below this limit.
+#: Kernels compute indices in 32 bits if all indices are below this limit.
 NARROW = 1 << 30
 
 
 def stays_constant(number: int) -> bool:
-    """Return whether a number that depends on lengths is a constant in the code, instead of an argument."""
+    """Return whether a number that depends on lengths is a constant in the code, rather than an argument."""
     return abs(number) <= LARGEST_CONSTANT
 
 
@@ -46,7 +47,7 @@ class SizeArguments:
         return literal(number, "int64") if abs(number) <= LARGEST_ROW else self._argument(number)
 
     def index(self, number: int) -> str:
-        """Return the code for a factor or a term of an index."""
+        """Return the code for a factor or an addend of an index."""
         if not self.is_narrow:
             return self.text(number)
         return f"{number}" if stays_constant(number) else f"(int){self._argument(number)}"

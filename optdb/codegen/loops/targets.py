@@ -1,6 +1,7 @@
 """Targets for a fused loop's results: results are stored, folded, or added to other values.
 
-Each work item or group accumulates into its own part, so that no item waits for another; readers add up the parts.
+Each work item or group accumulates into its own part, so that no item waits for another. Kernels that read the result
+add up the parts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ScatterStore:
 
 @dataclass(frozen=True)
 class Fold:
-    """A result that is folded over the domain; the parts are contiguous in a buffer."""
+    """A result that is folded over the domain; a buffer contains the parts one after another."""
 
     result: Result
     fold: str
@@ -49,7 +50,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ColumnSum:
-    """A result that scales rows of a matrix; the scaled rows are then added up."""
+    """A result by which each point scales a row of a matrix; the scaled rows of all points are added up."""
 
     result: Result
     matrix: Buffer
@@ -61,14 +62,14 @@ class ColumnSum:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A result that is added to one element of a part, at a computed index plus an offset."""
+    """A result that is added to the element of a part at a computed index plus an offset."""
 
     result: Result
     index: Result
     offset: int
     size: int
     parts: Buffer
-    #: The number of zero-initialized parts that work groups share; 0 if each item has its own part.
+    #: The number of zero-initialized parts that work groups share, or 0 if each item has a part of its own.
     part_count: int = 0
 
 
@@ -88,7 +89,7 @@ def buffer_of(target: Target) -> Buffer:
 
 
 def moved(target: Target, value: Callable[[Result], Result]) -> Target:
-    """Return a target for another body; `value` maps a result to the corresponding value of that body."""
+    """Return a copy of a target for another body; `value` maps each result to the corresponding value in that body."""
     result = value(target.result)
     if isinstance(target, ScatterStore | Scatter):
         return replace(target, result=result, index=value(target.index))

@@ -1,9 +1,10 @@
 """Kernels that reduce channels: in double precision on CPUs, and with compensated sums in float32 on other devices.
 
-A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item either
-sums one row, using vectors, or sums several neighbouring columns. On other devices, an item computes the moments of
-some elements in registers, and merges them into its running moments, so rounding errors do not grow with the number of
-elements. A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
+A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of the ``n`` channels. On CPUs, an
+item either sums one row, using vectors, or sums several neighbouring columns. On other devices, an item computes the
+moments of some elements in registers, and merges them into its running moments, so rounding errors do not grow with the
+number of elements. A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C
+code.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 }}"""
 
     def _unpacked(self) -> str:
-        """Return code that stores vectors of results, except the columns that other work items store."""
+        """Return code that stores vectors of results, without the columns that other work items store."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\n{out}[mine * n + k + j] = all[j];\n}}"
@@ -203,7 +204,7 @@ def _renamed(each: str, sums: Iterable[str]) -> str:
 #: Maximum work-group sizes; powers of two.
 GROUP = 256
 _GROUP_OF_NUMBERS = 64
-#: Number of elements that an item has in flight to hide latency.
+#: Number of elements that an item loads at the same time to hide latency.
 SEVERAL = 8
 #: Teams of up to this many items may reduce only one element per item, so that neighbouring items read neighbouring
 #: elements.
@@ -221,10 +222,10 @@ class Statistic:
 
     #: The name of the struct. In lower case, it is the suffix of two function names: ``merge_`` and ``merged_``.
     name: str
-    #: Maps each member of a part's state to the array that holds it, or to an empty string if no array holds it. Sums
-    #: in float64 have no arrays of compensation terms.
+    #: Maps each member of a part's state to the name of the array that holds the member, or to '' if there is no such
+    #: array. Sums in float64 have no arrays of compensation terms.
     members: Mapping[str, str]
-    #: All functions that the code uses.
+    #: The names of all functions that the code uses.
     helpers: tuple[str, ...]
     arrays: tuple[str, ...]
     #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one element of each
@@ -298,7 +299,7 @@ class CompensatedFold:
     def launch(
         self, kernels: Kernels, context: Context, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> None:
-        """Reduce nonempty channels; see `ChannelFold.launch`."""
+        """Reduce nonempty channels; the parameters are those of `ChannelFold.launch`."""
         n, m = channels.number, channels.size
         if channels.in_columns:
             kernels["fold_columns"].scall(n * parts, n, 1, m, parts, part, *channels.fold_args(), *arrays)
@@ -323,7 +324,7 @@ def merging_kernel(name: str, dtype: str, statistic: Statistic, in_float64: bool
 
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
-    """Launch a kernel from `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
+    """Launch a kernel from `merging_kernel` for `n` channels of `size` elements, each reduced in `parts` parts."""
     items, group, team = teams(context, _GROUP_OF_NUMBERS, n, parts)
     kernel.call(items, group, n, team, size, parts, *args)
 

@@ -1,8 +1,8 @@
 """The channels of C-contiguous arrays.
 
 A channel consists of all elements with the same indexes along the kept axes. Neighbouring axes that are all kept, or
-all reduced, are merged into a *run*. The elements of a channel are contiguous (in rows) if the last run is reduced;
-otherwise, they are in columns.
+all reduced, are merged into a *run*. If the last run is reduced, a channel consists of contiguous rows. Otherwise, it
+consists of columns, and neighbouring elements belong to different channels.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from optdb.runtime.sizes import largest, smallest
 
 #: Number of columns that a CPU work item reduces at a time.
 WIDTH = 16
-#: Maximum number of bytes in a part, so that a second pass finds it in the CPU's cache.
+#: Maximum number of bytes in a part: a second pass over the part must find it in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
 #: Number of work items per compute unit of a CPU.
 ITEMS_PER_UNIT = 8
-#: On other devices: the number of work groups that reduce rows, and the number of work items that reduce columns.
+#: Number of work groups that reduce rows, and number of work items that reduce columns, on devices other than CPUs.
 GROUPS = 1024
 ITEMS = 1 << 16
 
@@ -89,7 +89,7 @@ class Channels:
         return steps[::-1]
 
     def fold_args(self) -> list[int]:
-        """Return the lengths, then the strides, of the runs, as kernel arguments; kept runs precede reduced runs."""
+        """Return the lengths of all runs, then their strides, as kernel arguments; kept runs precede reduced runs."""
         runs = list(zip(self.lengths, self.steps(), self.kept))
         kept_runs = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
         folded_runs = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
@@ -124,7 +124,7 @@ class Channels:
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return the number of parts per channel for `wanted` tasks; each part has at least `least` elements."""
+    """Return how many parts each channel needs to make `wanted` tasks, if parts have at least `least` elements."""
     parts: int = largest(1, smallest(-(-wanted // number), size // least))
     return parts
 

@@ -31,7 +31,7 @@ from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 
-#: Code that updates the running averages, for the kernel that computes per-channel numbers.
+#: Code with which the kernel for per-channel numbers updates the running averages.
 _RUNNING = {
     "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
     "NEW_RUNNING": ", ARRAY T *new_mean, ARRAY T *new_var",
@@ -62,7 +62,7 @@ class _OfChannels(Operation):
         return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
     def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
-        """Choose the kernels that compute per-channel numbers, either in float64 or with compensated sums."""
+        """Choose kernels for per-channel numbers, which compute either in float64 or with compensated sums."""
         dtype, in_float64 = self.x.dtype, self.context.profile.accumulates_in_float64
         self._fold = (ChannelFold if in_float64 else CompensatedFold)(dtype, self._runs, statistic)
         self._numbers = merging_kernel(name, dtype, statistic, in_float64, **words)

@@ -2,9 +2,9 @@
 
 The ``along`` kernels fold neighbouring elements into the same output, and the ``across`` kernels fold them into
 neighbouring outputs. A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If
-one output has many elements, they are folded in parts, and the kernels of another `ReductionCode` fold the partial
-results. An `Epilogue` is applied to each result. A program may compute several values per element, which are folded in
-one pass; the accumulator is then a struct.
+many elements are folded into one output, they are folded in parts, and the kernels of another `ReductionCode` fold the
+partial results. An `Epilogue` is applied to each result. A program may compute several values per element, which are
+folded in one pass; the accumulator is then a struct.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 STRIP = 1024
 #: Number of rows that are folded at a time, so that a strip of outputs is loaded and stored less often.
 ROWS = 4
-#: Numbers of independent accumulators per work item, which hide latency. The second number is for compensated sums of
-#: all elements, the third for passes that compute several sums, and the first for all other cases.
+#: Number of independent accumulators of each work item; several accumulators hide latency. `SEVERAL_OF_ALL` is for
+#: compensated sums of all elements, `SEVERAL_OF_EACH` for passes that compute several sums.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A computation that is fused into a reduction: it is applied to each result, and its outputs are stored."""
+    """A computation that is fused into a reduction: kernels apply it to each result, and store its outputs."""
 
     #: Computes the outputs; its inputs are the results, followed by elements of other arrays.
     program: ScalarProgram
-    #: For each array besides the results, whether it has one element.
+    #: For each array that the program reads besides the results, whether the array has only one element.
     single: tuple[bool, ...]
     results: int = 1
 
@@ -52,7 +52,7 @@ class Epilogue:
 
     @property
     def outputs(self) -> list[Operand]:
-        """The arrays that are written; partial results are written to the first array."""
+        """The arrays to which outputs are written; partial results are written to the first array."""
         return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
@@ -61,7 +61,7 @@ class Epilogue:
 
     @property
     def stepping(self) -> list[Operand]:
-        """The arrays that have an element for each result."""
+        """The arrays of the epilogue that have one element for each result."""
         return [x for x in self.operands if not x.single]
 
 
@@ -116,7 +116,7 @@ class ReductionCode:
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
-        """Return a name for each value of the prologue: `name` for a single value, else `name` plus a number."""
+        """Return the names of the prologue's values: `name` for a single value, else `name` followed by a number."""
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:
@@ -167,7 +167,7 @@ class ReductionCode:
         def combining(width: int) -> str:
             pairs = zip(self._members("acc"), self._members("x"), strict=True)
             codes = [scalar_code(combine, pair, pair[:1], width=width, helpers=helpers) for pair in pairs]
-            # Each value's code uses the same names for intermediate values, so it gets a block of its own.
+            # The code of each value gets a block of its own, because all use the same names for intermediate values.
             blocks = [code.statements if self._count == 1 else f"{{\n{code.statements}\n}}" for code in codes]
             return joined(blocks)
 
@@ -239,10 +239,11 @@ class ReductionCode:
         return f"ACC several[{count}];\n{loop}"
 
     def _steps(self) -> dict[str, str]:
-        """Return statements that locate the element at an index, and the element `step` positions after it.
+        """Return statements that locate the element at an index, and statements that move on by a number of elements.
 
-        ``c<d>`` is the index along axis d, and ``s<d>`` is the step's digit for that axis. For each array x, ``x_s`` is
-        the offset of a step, and ``x_w<d>`` the offset to add when the index along axis d wraps around.
+        ``c<d>`` is the index along axis d, and ``s<d>`` is the number of indices by which a step moves along axis d.
+        For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` the offset to add when the index along axis d
+        wraps around.
         """
         inner = range(self.folded - 1, 0, -1)
 

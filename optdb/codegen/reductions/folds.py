@@ -1,4 +1,4 @@
-"""Scalar operations that can fold elements in any order, and the result of each for zero elements."""
+"""Scalar operations that can fold elements in any order, and their results if there are no elements."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from optdb.codegen.scalars.types import literal
 
-#: The result of folding no elements; for other scalars, NumPy raises an error. A "product without zeros" multiplies the
-#: nonzero elements; it is 0 if all elements are 0.
+#: Maps a scalar op to the result of folding no elements with it. For ops that are not in this mapping, NumPy raises an
+#: error. A "product without zeros" multiplies the nonzero elements; it is 0 if all elements are 0.
 NOTHING = {"Add": 0, "Mul": 1, "MulWithoutZeros": 0, "OR": 0, "XOR": 0, "AND": -1}
-#: The scalars that can fold elements in any order.
+#: The scalar ops that can fold elements in any order.
 FOLDS = (*NOTHING, "Maximum", "Minimum")
 
 

@@ -35,7 +35,7 @@ _SMALLEST_ITEM = 16
 #: In teams of up to this many items, each item may take one element, so that neighbouring items read neighbouring
 #: elements.
 _WARP = 32
-#: Minimum number of elements per item in a team that is smaller than a warp; it applies if there are enough teams.
+#: If there are enough teams, each item of a team that is smaller than a warp has at least this many elements.
 _SHARE_OF_ROW = 4
 #: Maximum work-group size.
 _GROUP = 256
@@ -43,31 +43,33 @@ _GROUP = 256
 _SERIAL_GROUP = 64
 #: Work groups per compute unit on a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: Minimum number of elements for reading in quads; launches with fewer elements can be exported for more batch sizes.
+#: Minimum number of elements for reading in quads. Launches that do not read in quads can be exported for more batch
+#: sizes.
 _LEAST_FOR_QUADS = 1 << 16
 #: Maximum length of an axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
 
-#: Launches, each with its arrays, which are indexes into the arguments of `launch` or temporary arrays.
+#: Pairs of a launch and its arrays. A number stands for the argument of `launch` with this index; other arrays are
+#: temporary.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The loops of a reduction: lengths of axes, and the strides of each array along them."""
+    """The loops of a reduction: the lengths of its axes, and the strides of each array along these axes."""
 
     kept: tuple[int, ...]
     folded: tuple[int, ...]
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: Strides along the kept axes for each array with one element per result; the inputs come first.
+    #: Strides along the kept axes, for each array that has one element per result; inputs precede outputs.
     out: tuple[tuple[int, ...], ...]
-    #: Number of neighbours along the last reduced axis that are read at a time; the length of this axis counts groups
-    #: of neighbours.
+    #: Number of neighbours along the last reduced axis that are read at a time. The length of this axis is the number
+    #: of groups of such neighbours.
     neighbours: int = 1
 
     @property
     def reduces_nearest_axis(self) -> bool:
-        """Return whether elements of the same output are closer in memory than elements of neighbouring outputs."""
+        """Return whether elements for one output are closer in memory than elements for neighbouring outputs."""
         if self.neighbours > 1:
             return True
         if self.kept[-1] == 1 or self.folded[-1] == 1:
@@ -76,7 +78,7 @@ class Axes:
 
     @property
     def consists_of_quads(self) -> bool:
-        """Return whether there are many elements, and the elements of each output can be read in quads."""
+        """Return whether there are many elements, and kernels can read the elements for each output in quads."""
         if not all(has_quad_rows((*kept, *folded)) for kept, folded in self.steps):
             return False
         if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.reduces_nearest_axis:
@@ -84,7 +86,7 @@ class Axes:
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
-        """Return these axes with the last reduced axis in groups of four neighbours, which kernels read at once."""
+        """Return these axes, with groups of four neighbours (read at once) as the elements of the last reduced axis."""
         steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
         folded = (*self.folded[:-1], self.folded[-1] // QUAD)
         return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)
@@ -92,7 +94,8 @@ class Axes:
     def with_longest_first(self) -> Axes:
         """Return these axes, with the longest reduced axis first if its index needs more than 32 bits.
 
-        The index along the first axis can be longer, because kernels do not store it. No array has two such axes.
+        The index along the first axis can be longer, because kernels do not store it. No array has two axes of this
+        length.
         """
         longest = max(range(len(self.folded)), key=lambda axis: self.folded[axis])
         if self.folded[longest] <= _NARROW:
@@ -113,7 +116,7 @@ def axes_of_arrays(
     outs: Sequence[Array],
     fixed: Sequence[Array] = (),
 ) -> Axes:
-    """Return the axes of arrays; `outs` have only the `kept` axes, and `fixed` arrays vary only along the kept axes."""
+    """Return the axes of arrays: `outs` have only the `kept` axes, and `fixed` arrays vary only along these axes."""
     strides = [broadcast_strides(x) for x in inputs]
     of_outs: list[Mapping[int, int] | Sequence[int]] = [broadcast_strides(x) for x in fixed]
     of_outs += [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
@@ -199,7 +202,8 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
 def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     wide, tall = group, 1
-    # Items share columns if there are fewer columns than items in a group, or too few columns to occupy the device.
+    # Several items share a column if there are fewer columns than items in a group, or too few columns to occupy the
+    # device.
     while wide > 1 and tall < m:
         has_room = wide > _WARP and tall * 2 * _SMALLEST_ITEM <= m and n * tall < target_groups * group
         if wide < 2 * n and not has_room:
@@ -298,7 +302,7 @@ class Reduction(Operation):
         self._quad_decisions: LaunchCache[bool] = LaunchCache()
 
     def _fixed(self) -> tuple[bool, ...]:
-        """Return, for each input, whether it has one element per result; if all inputs do, every entry is False."""
+        """Return, for each input, whether it has one element per result; if no input has several, all are False."""
         fixed = tuple([not x.single and all(x.broadcastable[axis] for axis in self.axes) for x in self.inputs])
         varies = [x for x, is_fixed in zip(self.inputs, fixed, strict=True) if not (is_fixed or x.single)]
         return fixed if varies else (False,) * len(fixed)
@@ -355,7 +359,7 @@ class Reduction(Operation):
         return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))
 
     def _launch(self, kernels: Kernels, shape: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Reduce arrays that broadcast to a nonempty shape; the inputs come first, then the epilogue's arrays."""
+        """Reduce arrays that broadcast to a nonempty shape; the epilogue's arrays follow the inputs."""
         key = tuple([(array.shape, array.strides) for array in arrays])
         quads = self._code.quads and self._takes_quads(key, shape, arrays)
         launches = self._known.get((quads, key), lambda: self._launches(kernels, shape, arrays, quads), owner=kernels)
@@ -388,9 +392,9 @@ class Reduction(Operation):
         ]
 
     def _takes_quads(self, key: Hashable, shape: Sequence[int], arrays: Sequence[Array]) -> bool:
-        """Return whether to read four elements of the inputs at once; `key` is their shapes and strides.
+        """Return whether to read four elements of each input at once; `key` contains the inputs' shapes and strides.
 
-        Offsets are examined last, so that a trace gets no needless guards on them.
+        Offsets are examined last, so that a trace gets guards on offsets only if they are needed.
         """
         many = self._many(arrays)
         lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *self._axes, many, ()).consists_of_quads)
@@ -399,7 +403,7 @@ class Reduction(Operation):
         )
 
     def _many(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the inputs with several elements per result; `arrays` may end with the epilogue's arrays."""
+        """Return the inputs that have several elements per result; `arrays` may end with the epilogue's arrays."""
         kinds = zip(self._code.single, self._code.fixed, strict=True)
         return [array for array, kind in zip(arrays, kinds) if not any(kind)]
 

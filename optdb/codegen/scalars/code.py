@@ -21,7 +21,7 @@ class ScalarCode:
     statements: str
     #: All dtypes of inputs, outputs and intermediate values, which a device must support.
     dtypes: frozenset[str]
-    #: Hoisted statements, which precede the loop.
+    #: Hoisted statements, which must precede the loop over elements.
     once: str
 
 
@@ -34,11 +34,11 @@ def scalar_code(
     helpers: Helpers | None = None,
     wrong_functions: frozenset[str] = frozenset(),
 ) -> ScalarCode:
-    """Return the OpenCL C of a program, whose inputs and outputs are given by name; raise NoCode if a step has no code.
+    """Return the OpenCL C of a program, given the names of its inputs and outputs; raise NoCode if a step has no code.
 
     Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
-    are vectors. `helpers` collects called functions. `wrong_functions` names the scalars whose vector functions are
-    wrong in the driver; these functions are replaced.
+    are vectors. `helpers` collects called functions. `wrong_functions` are the scalar ops whose vector functions are
+    wrong in the driver; other code replaces them.
     """
     writer = _CodeWriter(uniform, width, helpers, wrong_functions)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
@@ -52,7 +52,7 @@ def scalar_code(
 
 @functools.lru_cache(maxsize=4096)
 def computed_dtypes(program: ScalarProgram) -> frozenset[str]:
-    """Return all dtypes that a program computes in; raise NoCode if there is no OpenCL C for it."""
+    """Return all dtypes in which a program computes; raise NoCode if there is no OpenCL C for the program."""
     names = [f"i{i}" for i in range(len(program.dtypes))], [f"o{i}" for i in range(len(program.results))]
     return scalar_code(program, *names).dtypes
 
@@ -62,7 +62,7 @@ def _constant(number: Number) -> tuple[str, str]:
 
 
 class _CodeWriter:
-    """Writes steps one after another, and gives each a unique name."""
+    """Writes the steps of programs one after another, and gives each result a unique name."""
 
     def __init__(
         self, uniform: Collection[str], width: int, helpers: Helpers | None, wrong_functions: frozenset[str]
@@ -81,7 +81,7 @@ class _CodeWriter:
         self._made: dict[str, str] = {}
 
     def step(self, scalar: Scalar, args: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """Write the statement that applies a scalar to (expression, dtype) pairs; return the result's pair."""
+        """Write the statement that applies a scalar op to (expression, dtype) pairs; return the pair of the result."""
         values, dtypes = [value for value, _ in args], [dtype for _, dtype in args]
         for dtype in dtypes:
             c_type(dtype)
@@ -101,11 +101,11 @@ class _CodeWriter:
         return name, scalar.dtype
 
     def is_uniform(self, value: str) -> bool:
-        """Return whether all elements share a value: a uniform input, a literal, or an expression of such values."""
+        """Return whether a value is the same for all elements: a uniform input, a literal, or an expression of both."""
         return value in self._uniform or not value.isidentifier() or value in ("NAN", "INFINITY")
 
     def flush(self) -> None:
-        """Write the pending statements, in a loop over lanes."""
+        """Write the pending statements in a loop over the lanes of vectors."""
         if self._pending:
             types = {**self._read, **self._made}
             width = self._width

@@ -1,4 +1,4 @@
-"""Which scalar operations take no longer than reading their operands, and which take much longer."""
+"""Lists scalar operations that take no longer than reading their operands, and operations that take much longer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CHEAP = frozenset(
         *("Maximum", "Minimum", "Clip", "Switch", "Second", "Identity", "Cast"),
     }
 )
-#: Operations that are cheap where a device divides quickly, or waits for memory anyway.
+#: Operations that are cheap if the device divides quickly, or if its items wait for memory.
 DIVISIONS = frozenset({"TrueDiv", "Inv"})
-#: Operations that are cheap for each result of a reduction, or where a GPU waits for memory.
+#: Operations that are cheap if they are applied to each result of a reduction, or if a GPU's items wait for memory.
 QUICK = DIVISIONS | {"Sqrt"}
-#: Functions that take longer than storing and loading a number: on a GPU, and on a CPU.
+#: Functions that take longer than storing and loading a number, on GPUs and on CPUs.
 SLOW_ON_GPU = frozenset(
     {
         *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "Psi", "TriGamma"),
@@ -45,5 +45,5 @@ SLOW_ON_CPU = SLOW_ON_GPU | {
 
 
 def is_cheap(program: ScalarProgram, besides: frozenset[str] = frozenset()) -> bool:
-    """Return whether all operations of a program are cheap or in `besides`, so that it may be computed repeatedly."""
+    """Return whether a program can be computed repeatedly, because its operations are all cheap or in `besides`."""
     return all(scalar.name in CHEAP or scalar.name in besides for scalar, _ in program.steps)

@@ -1,8 +1,8 @@
 """The OpenCL C expression of each scalar op, for numbers and for vectors.
 
-The entry for an op is a function of a :class:`ScalarEmitter`, which stands for one application of the op. A short entry
-is a string, in which ``{0}`` is the first input, and ``{T}`` is the output type. Inputs are first converted to the
-output's dtype, as in NumPy. A complex number is a vector of two; see ``optdb/codegen/scalars/complexes.cl``.
+The entry for an op is a function that takes a :class:`ScalarEmitter` for one application of the op, or a string, in
+which ``{0}`` is the first input and ``{T}`` is the output type. Inputs are first converted to the output's dtype, as in
+NumPy. A complex number is a vector of two; see ``optdb/codegen/scalars/complexes.cl``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.codegen.scalars.types import NoCode, c_type, convert, is_complex, is_
 
 
 class NotInVectors(Exception):
-    """Raised if an expression has no vector form, and must be computed lane by lane."""
+    """Raised if an expression has no form for vectors, so that it must be computed lane by lane."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class ScalarEmitter:
     #: Collects the dtypes of intermediate values.
     used: set[str]
 
-    # Without annotations, these are class attributes and not dataclass fields.
+    # These two have no annotations, so that they are class attributes and not dataclass fields.
     width = 1
     is_wrong = False
 
@@ -65,7 +65,7 @@ class ScalarEmitter:
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return the element of the scalar op's array at an index: the op's input plus the op's offset."""
+        """Return the element of the scalar op's array whose index is the op's input plus the op's offset."""
         return self._element(self.input(0, "int64"))
 
     def _element(self, index: str) -> str:
@@ -83,7 +83,7 @@ class ScalarEmitter:
         return comparison
 
     def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
-        """Return code that selects `x` where `comparison` holds, else `y`.
+        """Return code whose value is `x` if `comparison` is true, else `y`.
 
         `compared` is the dtype of the compared values, by default the output's dtype.
         """
@@ -122,7 +122,7 @@ class VectorEmitter(ScalarEmitter):
         raise NotInVectors(f"{kind} is a function of numbers")
 
     def element(self) -> str:
-        # Use a vector literal of the lanes' elements instead of a union, because a wide load after narrow stores
+        # Use a vector literal of the lanes' elements. With a union, a wide load would follow narrow stores, which
         # defeats store-to-load forwarding.
         index = self.input(0, "int64")
         return f"({self.type()})({', '.join(self._element(f'{index}.s{lane:x}') for lane in range(self.width))})"
@@ -165,7 +165,7 @@ Entry = str | Callable[[ScalarEmitter], str]
 def expression(emit: ScalarEmitter) -> str:
     """Return the OpenCL C expression for one application of a scalar op.
 
-    Raise NoCode if there is none, or NotInVectors if an application to vectors must be computed lane by lane.
+    Raise NoCode if there is no expression, or NotInVectors if an application to vectors must be computed lane by lane.
     """
     name = emit.scalar.name
     entry = (_COMPLEX if emit.is_complex else _REAL).get(name)
@@ -303,7 +303,7 @@ def _xlog(emit: ScalarEmitter) -> str:
     return emit.choose(f"{x} == 0", emit.number(0), f"{x} * log({inputs[-1]})")
 
 
-#: Ops that are computed in floating point, and in double precision if the output is an integer, as in C code.
+#: Ops that are computed in floating point; as in the host's C code, in double precision if the output is an integer.
 _IN_FLOATS: dict[str, Entry] = {
     **_helpers(
         "ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Erf Erfc Exp Exp2 Expm1 Floor", "{}({{0}})".format
@@ -372,7 +372,7 @@ def _circular(emit: ScalarEmitter) -> str:
     x, name = emit.input(0), _c_name(emit.scalar.name)
     if c_type(emit.out) != "float":
         return f"{name}({x})"
-    # The vector function is wrong for denormal numbers in vectors that also contain huge numbers.
+    # The vector function returns wrong results for denormal numbers in vectors that also contain huge numbers.
     at_zero = emit.number(1) if name == "cos" else x
     return emit.choose(f"fabs({x}) < FLT_MIN", at_zero, f"{name}({x})")
 
@@ -380,13 +380,13 @@ def _circular(emit: ScalarEmitter) -> str:
 def _pow_of_vectors(emit: ScalarEmitter) -> str:
     if c_type(emit.out) != "double":
         return _pow(emit)
-    # The vector function is wrong for eight doubles that differ greatly in magnitude.
+    # The vector function returns wrong results for eight doubles that differ greatly in magnitude.
     x, y = emit.inputs()
     quarters = ["0123", "4567", "89ab", "cdef"][: emit.width // 4]
     return f"(double{emit.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
 
 
-#: Replacement entries for vectors if a driver's function is wrong (`wrong_vector_functions` in its profile).
+#: Entries for vectors, used if a driver's own function is wrong (`wrong_vector_functions` in the device profile).
 _INSTEAD_OF_WRONG: dict[str, Entry] = {**dict.fromkeys(("Sin", "Cos", "Tan"), _circular), "Pow": _pow_of_vectors}
 
 
@@ -405,7 +405,7 @@ def _complex_eq(emit: ScalarEmitter) -> str:
 
 
 def _complex_angle(emit: ScalarEmitter) -> str:
-    x = emit.input(0, "complex128")  # the host's result is always float64
+    x = emit.input(0, "complex128")  # on the host, the result is always float64
     return f"atan2({x}.y, {x}.x)"
 
 

@@ -15,7 +15,7 @@ from optdb.codegen.source import filled, functions
 #: The Bernoulli numbers B_2, B_4, ..., B_14.
 _BERNOULLI = [Fraction(*pair) for pair in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))]
 
-#: The coefficients of polynomials, by the name that ``POLYNOMIAL(x, NAME)`` uses.
+#: Maps the `NAME` in ``POLYNOMIAL(x, NAME)`` to the coefficients of the polynomial.
 _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
     "PSI": [b / (2 * k) for k, b in enumerate(_BERNOULLI, 1)],
     "TRI_GAMMA": _BERNOULLI,
@@ -57,7 +57,7 @@ _NUMBERS = {
 
 
 def _polynomial(asked: re.Match[str]) -> str:
-    """Return ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in parentheses."""
+    """Return the code of ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in parentheses."""
     *others, text = [f"(T){float(coefficient)!r}" for coefficient in _COEFFICIENTS[asked["name"]]]
     for coefficient in reversed(others):
         text = f"{coefficient} + {asked['x']} * ({text})"
@@ -75,7 +75,7 @@ for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("t
 
 
 class Helpers:
-    """The functions that a program calls. Their names have a prefix that is unique among the kernels of a node."""
+    """The helper functions that a program calls; names have a prefix that is unique among a node's kernels."""
 
     def __init__(self, prefix: str = "optdb") -> None:
         self._prefix = prefix
@@ -84,7 +84,7 @@ class Helpers:
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
         """Add the function `kind` for the C type `name`, and return the function's name.
 
-        Overflow is defined for the type `unsigned`.
+        `unsigned` is the C type in which overflow is defined.
         """
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:

@@ -24,7 +24,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Number:
-    """A constant of a program, compared bitwise."""
+    """A constant of a program; constants are compared bitwise."""
 
     dtype: str
     raw: bytes
@@ -40,18 +40,18 @@ class Number:
         return np.frombuffer(self.raw, self.dtype)[0]
 
 
-#: Numbers for which compilers simplify products, quotients and powers.
+#: Absolute values of constants for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 #: Scalar ops that do not become slower if a constant operand is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {*("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"), *("Minimum", "Switch", "LT", "LE", "GT", "GE")}
 )
 
-#: The index of a value (inputs first, then results of steps), or a constant.
+#: The index of a value in the list of all inputs and then all results of steps, or a constant.
 Slot = int | Number
-#: A scalar, and its inputs.
+#: A scalar op, and its inputs.
 Application = tuple[Scalar, tuple[Slot, ...]]
-#: The type of values in `ScalarProgram.evaluate`.
+#: The type of the values with which `ScalarProgram.evaluate` computes.
 Value = TypeVar("Value")
 
 
@@ -113,7 +113,7 @@ class ScalarProgram:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # String hashes differ between processes.
+        # The hash is left out, because hashes of strings differ between processes.
         return type(self), (self.dtypes, self.steps, self.results, self.takes_arguments)
 
     def evaluate(
@@ -136,7 +136,7 @@ class ScalarProgram:
         return [value(slot) for slot in self.results]
 
     def pruned(self) -> tuple[ScalarProgram, tuple[int, ...]]:
-        """Return the program without unused steps and inputs, and the indexes of the inputs that it keeps."""
+        """Return the program without unused steps and inputs, and the indexes of the inputs that remain."""
         count = len(self.dtypes)
         needed = {slot for slot in self.results if not isinstance(slot, Number)}
         for number in reversed(range(count, count + len(self.steps))):
@@ -153,10 +153,11 @@ class ScalarProgram:
         return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
-        """Turn constant factors, terms, bounds and exponents into inputs; return the program and these inputs' values.
+        """Turn constant factors, addends, bounds and exponents into inputs; return the program and their values.
 
-        Programs that differ only in such numbers then share a kernel. Numbers that a compiler may exploit remain in the
-        program: small ones such as 1 and 2, integers, and operands of scalars that are not in `_TAKING_ARGUMENTS`.
+        Programs that differ only in these numbers then share a kernel. Numbers that a compiler can exploit remain in
+        the program: small numbers such as 1 and 2, integers, and operands of scalar ops that are not in
+        `_TAKING_ARGUMENTS`.
         """
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)
@@ -190,7 +191,10 @@ class ProgramBuilder:
         self._slots: dict[Application, int] = {}
 
     def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
-        """Apply a scalar, and return the slot of its result. The square of a float becomes `Sqr`."""
+        """Append a step that applies a scalar op, and return the slot of its result.
+
+        If the op squares a float, the step uses `Sqr` instead.
+        """
         if scalar.name == "Pow" and self._is_square(scalar.dtype, *slots):
             scalar, slots = Scalar("Sqr", scalar.dtype), slots[:1]
         step = scalar, tuple(slots)
@@ -211,7 +215,7 @@ class ProgramBuilder:
         return self._dtypes[slot] if slot < count else self._steps[slot - count][0].dtype
 
     def inline(self, program: ScalarProgram, slots: Sequence[Slot]) -> list[Slot]:
-        """Apply all steps of a program, and return the slots of its outputs."""
+        """Append all steps of a program, and return the slots of the program's outputs."""
         return program.evaluate(slots, self.apply, lambda number: number)
 
     def build(self, results: Sequence[Slot]) -> ScalarProgram:
@@ -228,7 +232,7 @@ def program_of_graph(
     """Translate a graph of the host framework's scalar ops to a program.
 
     Variables have a ``type.dtype``, and constants also have ``data``; nodes are in topological order, and have an
-    ``op``, ``inputs`` and ``outputs``. `program_of` returns an op's program for inputs with given dtypes.
+    ``op``, ``inputs`` and ``outputs``. `program_of` returns the program of an op for inputs with the given dtypes.
     """
     builder = ProgramBuilder(dtypes)
     values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))

@@ -1,7 +1,7 @@
 """Numbers in OpenCL C: the type in which each dtype is computed, conversions and literals.
 
-Booleans are bytes with the values 0 and 1. Halves are computed as floats, and an explicit cast to float16 rounds.
-Complex numbers are vectors of two; programs with complex numbers have no other vectors.
+Booleans are bytes with the values 0 and 1. Float16 numbers are computed as floats; only an explicit cast to float16
+rounds them. Complex numbers are vectors of two; programs with complex numbers have no other vectors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 class NoCode(NotImplementedError):
-    """Raised if there is no OpenCL C code for a computation; the message says why."""
+    """Raised if there is no OpenCL C code for a computation; the error's message gives the reason."""
 
 
 def c_type(dtype: str) -> str:
@@ -48,7 +48,7 @@ def c_type(dtype: str) -> str:
 def unsigned(dtype: str) -> str:
     """Return the C type in which integers of `dtype` are added and multiplied.
 
-    The type is unsigned, because signed overflow is undefined, and it is at least as wide as an int.
+    The type is unsigned, because signed overflow is undefined in C, and at least as wide as an int.
     """
     return "ulong" if dtype.endswith("64") else "uint"
 
@@ -85,7 +85,7 @@ def convert(code: str, source: str, target: str, width: int = 1) -> str:
         return f"convert_uchar{width}(-(({code}) != ({c_type(source)})0))" if width > 1 else f"(uchar)(({code}) != 0)"
     if not is_float(source) or is_float(target) or target in ("int32", "int64"):
         return _cast(code, c_type(target), width)
-    # Convert through a signed type, as CPUs do.
+    # Convert through a signed integer type, as CPUs do.
     if target != "uint64":
         return _cast(_cast(code, "long" if target == "uint32" else "int", width), c_type(target), width)
     direct, by_way = _cast(code, "ulong", width), _cast(_cast(code, "long", width), "ulong", width)
