@@ -23,7 +23,8 @@ from optdb.runtime.sizes import SymInt
 
 #: Vector width on CPUs, in elements.
 WIDTH = 16
-#: Number of neighbours that a GPU work item processes at once, and the type that holds them, by item size.
+#: Number of neighbours that a GPU work item processes at once, and a map from the item size to the type that holds
+#: them.
 QUAD = 4
 QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 

@@ -1,6 +1,6 @@
 """The memory layout of arrays (shapes and strides), and the division of work among work items.
 
-Strides are in elements, except those of `view`.
+Strides are in elements, except in `view`, which takes strides in bytes.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class SplitArray(Copying):
 class TileArray(Copying):
     """An array repeated along each axis of the result.
 
-    The inputs are the array and, on the host, the number of repeats for each axis; the result has as many axes as the
-    longer one of array and numbers.
+    The inputs are the array and, on the host, the number of repeats for each axis; missing numbers are 1, and missing
+    axes of the array are added in front.
     """
 
     ndim: int
@@ -214,7 +214,7 @@ class Reshape(Copying):
 
 
 class Flatten(Reshape):
-    """An array whose last axes are merged into one, so that it has `ndim` axes."""
+    """An array with its last axes merged into one, so that `ndim` axes remain."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs

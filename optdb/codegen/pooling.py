@@ -303,8 +303,8 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # A window without elements has no maximum. The mean of such a window is also undefined if the dtype is not a
-        # floating-point type.
+        # A window without elements has no maximum. The mean of a window without elements is also undefined, unless the
+        # dtype is a floating-point type.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)

@@ -42,7 +42,7 @@ def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
         yield _divided(empty(context, (sum(lengths),), np.uint8), dtype, sizes, lengths)
         return
     with _using_memory:
-        # Dividing the memory takes longer than a launch, so its arrays are cached.
+        # Dividing the memory into arrays takes longer than a launch, so the arrays are cached.
         lent = context.kept.setdefault(LENT, {})
         if (dtype, sizes) not in lent:
             lengths = _lengths(dtype, sizes)

@@ -72,7 +72,7 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return a dtype's placeholders: T (stored type), W (computed type), LOAD and STORE, with a prefix."""
+    """Return the placeholders T (stored type), W (computed type), LOAD and STORE of a dtype, with a prefix."""
     words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
     return {prefix + name: word for name, word in words.items()}
 

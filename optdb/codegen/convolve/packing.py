@@ -1,6 +1,6 @@
 """Kernels that pack the operands of convolutions: padded images, filters, and features.
 
-They read arrays of the op's dtype, and write arrays of the dtype used for computation.
+The kernels read arrays of the op's dtype, and write arrays of the dtype used for computation.
 """
 
 from __future__ import annotations

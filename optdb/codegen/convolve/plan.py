@@ -22,8 +22,7 @@ from optdb.numpy_types import HostArray
 _KEPT = 256
 #: Maximum number of taps in a product that reads unpadded images: each tap has one bit in the mask.
 _BITS = 32
-#: A vector can contain the end of one row and the start of the next if this divides the number of vectors by more than
-#: this factor.
+#: Vectors may cross the ends of rows if their number then decreases by more than this factor.
 _ROWS_MAY_COST = 1.15
 
 

@@ -35,7 +35,7 @@ _TENSOR_PADDING = 8
 #: How many work items keep a compute unit busy; registers limit the number of items. The first number applies if the
 #: pixels of a sum are split into parts, the second if the terms of a sum are split.
 _BUSY, _BUSY_BY_TERMS = 256, 192
-#: Relative speed of tiles with few rows.
+#: Speed of tiles with few rows, relative to tiles with more rows.
 _SPEED = {16: 0.55, 32: 0.85}
 #: Minimum number of terms in a part, and maximum number of parts into which the terms of a sum are split.
 _TERMS_OF_PART, _MOST_PARTS = 512, 8

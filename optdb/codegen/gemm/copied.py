@@ -1,9 +1,9 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
 Tiles are copied some stages ahead (``cp.async``). A tile with contiguous terms either keeps its layout, or is
-transposed by copying one number at a time. If it keeps its layout, an item reads four terms of one row at once. From
-transposed tiles and from tiles with contiguous rows, an item reads one term of four rows at once. If only the right
-matrix has contiguous terms, the transposed product is computed.
+transposed by copying one number at a time. An item reads four terms of one row at once from tiles that keep contiguous
+terms, and one term of four rows at once from all other tiles. If only the right matrix has contiguous terms, the
+transposed product is computed.
 
 References
 ----------
@@ -106,7 +106,8 @@ def copied_kernel(block: CopiedBlock, along: Along, instructions: InstructionSet
     text = "".join([*(called[name] for name in _CALLED), code["BY_NUMBERS"], with_tile_found(code["MATMUL"])])
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     keeps_lines = along[0] and not block.transposes
-    # In this layout, the next copy begins only after the wait, so the wait leaves one copy fewer pending.
+    # If the left tile keeps lines of terms, a copy begins after the wait and not before, so one copy fewer may be
+    # pending.
     pending, a_words = block.stages - 2 - keeps_lines, block.stage_words(block.rows, along[0])
     words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},

@@ -19,11 +19,11 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, load_w
 from optdb.runtime.sizes import starts
 
-#: Block size along the terms; a panel of `TERMS` rows stays in a core's cache.
+#: Number of terms in a block; a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
 #: Maximum number of elements of each matrix that are packed at a time, unless one panel has more.
 PACKED = 1 << 23
-#: Number of work items per compute unit; with several, one slow unit does not delay the launch.
+#: Number of work items per compute unit; with several items, one slow compute unit does not delay the launch.
 ITEMS_PER_UNIT = 4
 #: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512

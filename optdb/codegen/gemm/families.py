@@ -83,7 +83,7 @@ def prepared(
 class Request:
     """A requested matrix product: all parameters, besides the context, that the choice of kernels depends on."""
 
-    #: The product or its transpose, chosen so that a result with contiguous columns gets contiguous rows.
+    #: The product, or the transposed product if the result has contiguous columns.
     problem: Problem
     #: The dtype of the matrices.
     dtype: str

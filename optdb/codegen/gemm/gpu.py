@@ -28,7 +28,7 @@ PART = 256
 #: pays off, despite the second launch, if the time with parts is less than `GAIN` times the time without parts. Among
 #: the numbers of parts whose times are within the factor `ENOUGH` of the shortest time, the smallest is used.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
-#: The fraction of compute units that counts as "most units".
+#: The fraction of compute units that larger blocks must occupy to be used for a small product.
 MOST_UNITS = 0.75
 
 
@@ -109,8 +109,8 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
 def parts_of(problem: Problem, block: GroupBlock, units: int) -> int:
     """Return the number of parts into which to split sums so that compute units are rarely idle.
 
-    On 132 units, 100 tiles take as long as 132 tiles, but splitting each of the 100 tiles into five parts takes four
-    fifths of that time.
+    On 132 compute units, 100 tiles take as long as 132 tiles, but splitting each of the 100 tiles into five parts takes
+    four fifths of that time.
     """
     tiles = problem.tiles(block)
     most = max(problem.k // PART, 1)

@@ -55,7 +55,7 @@ class GemmPlan:
     launches: Sequence[Launch]
     #: Number of scratch elements, in the dtype used for computation.
     memory: int = 0
-    #: Number of elements in each copy of a matrix, by letter.
+    #: Maps the letter of each copy of a matrix to the copy's number of elements.
     copies: Mapping[str, int] = field(default_factory=dict)
 
     def swapped(self) -> GemmPlan:

@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def along(self) -> Along:
-        """Whether the terms are at most as far apart as the rows of `a`, and as the columns of `b`."""
+        """For each matrix, whether neighbouring terms are at most as far apart as neighbouring rows or columns."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
 
     @property
@@ -82,7 +82,7 @@ class GroupTile:
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Number of terms of each sum that local memory holds at a time, or in one stage.
+    #: Number of terms of each sum that the tiles in local memory, or in one of its stages, contain.
     depth: int
 
     @property

@@ -85,7 +85,7 @@ class TensorBlock(GroupTile):
 
 @functools.cache
 def ptx() -> InstructionSet:
-    """Return NVIDIA's instructions; addresses in local memory are integers."""
+    """Return the instruction set of NVIDIA GPUs, in which addresses in local memory are integers."""
     return InstructionSet(
         warps=text_of("gemm/tensor_cores_ptx.cl"),
         warpgroups=text_of("gemm/warpgroups_ptx.cl"),
@@ -191,7 +191,7 @@ _BLOCKS = {
     "tiny": TensorBlock(32, 32, 32, 3, 16, 16),
 }
 
-#: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
+#: The name of the class of TF32 tiles in the tuning table. Its entries are `Rates`.
 TILES = "tf32 tiles"
 #: For each tile, the throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations
 #: per second. A sequence has as many numbers as work groups fit on a compute unit.

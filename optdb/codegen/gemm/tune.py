@@ -83,7 +83,7 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     """Measure block shapes for each class of products, record the times, and make later functions use the best shapes.
 
-    With `library`, CLBlast is also measured if it is installed; its first product takes several seconds.
+    If `library` is true, CLBlast is also measured if it is installed; its first product takes several seconds.
     """
     defaults = blocks.defaults(context, dtype)
     candidates = {*blocks.candidates(context, dtype), *defaults.values()}
@@ -243,7 +243,7 @@ class TrialProduct:
         self._values = [rng.uniform(-1, 1, shape).astype(dtype) for shape in ((m, terms), (terms, n))]
         a, b = (from_host(context, value) for value in self._values)
         z = empty(context, (m, n), dtype)
-        #: The matrices and the result, by letter.
+        #: Maps letters to the matrices and to the result.
         self.arrays = {"a": a, "b": b, "y": z, "z": z}
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
 

@@ -2,8 +2,8 @@
 
 NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``),
 and that read tiles of both matrices from local memory. An additional item copies the tiles, some stages ahead: each of
-its instructions copies a box of a matrix. These instructions need a description of the matrix, a tensor map. Each group
-writes the maps of its matrices, because OpenCL has no function that creates maps.
+its instructions copies a box of a matrix. An instruction that copies a box needs a description of the matrix (a tensor
+map). Each group writes the maps of its matrices, because OpenCL has no function that creates maps.
 
 Each row of a box has 128 contiguous bytes, and begins at a multiple of 16 bytes. A matrix that is stored differently is
 packed first, so that its terms are contiguous. In TF32, the instructions need contiguous terms. If the terms of the
@@ -133,7 +133,7 @@ _TILES = {
     WarpgroupTile(64, 128, stages=6, warpgroups=1): (TileTimes(0.287e-6, 1.9e-6), TileTimes(0.201e-6, 0.71e-6)),
     WarpgroupTile(64, 64, stages=6, warpgroups=1): (TileTimes(0.305e-6, 1.6e-6), TileTimes(0.277e-6, 0.1e-6)),
 }
-#: The default times, by arithmetic and tile.
+#: Maps an arithmetic and a tile to the tile's default times.
 DEFAULTS: Mapping[Arithmetic, Mapping[WarpgroupTile, TileTimes]] = {
     "tf32": {tile: times for tile, (times, _) in _TILES.items()},
     "float16": {tile: times for tile, (_, times) in _TILES.items()},
@@ -245,7 +245,8 @@ def multiply_kernel(tile: WarpgroupTile, arithmetic: Arithmetic, along: Along, i
     is_loaded, dtype = arithmetic == "tf32" and not along[0], dtype_of(arithmetic)
     text = _code(dtype, instructions)
     terms, sums, chosen = terms_of(arithmetic, tile.depth), tile.cols // 2, _WORDS[arithmetic]
-    # For each matrix, the distance in words between a term in a tile and the term 32 bytes (of terms) later.
+    # For each matrix, the distance in words between the terms that consecutive instructions read (32 bytes of terms
+    # each).
     steps = [8 if is_along else 8 * chosen["TERMS_OF_WORD"] * _DEPTH for is_along in along]
     macros = {
         "A_AT(block, step)": f"((block) * {_ROWS * _DEPTH} + (step) * {steps[0]})",

@@ -106,9 +106,9 @@ class ChangeElements(Operation):
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the tables that the kernel reads.
 
-        To set elements, these are the offsets of the distinct elements, and the position of each element's last value.
-        To increment elements, these are the elements' offsets, the positions of all values (grouped by element), and
-        the start of each group.
+        To set elements, the tables are the offsets of the distinct elements, and the position of each element's last
+        value. To increment elements, the tables are the elements' offsets, the positions of all values (grouped by
+        element), and the start of each group.
         """
         offsets = grid.offsets()
         names, total = grid.names()
@@ -160,7 +160,7 @@ def _setting(dtype: str, pattern: Pattern) -> Kernel:
 
 
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern, setting: bool = False) -> Kernel:
-    """Return the kernel that adds values of dtype `by` to the elements of a grid, in the dtype `wide`.
+    """Return the kernel that adds values of dtype `by` to the elements of a grid; sums have the dtype `wide`.
 
     With `setting`, the kernel sets each element to the last value instead. The kernel has the same arguments as the
     kernel from `_setting`, except that two tables replace the positions: the positions grouped by element, and each
@@ -294,7 +294,7 @@ class ChangeRows(Operation):
                 raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
-        flat = contiguous(out, self.x, kernels, context)  # a new output is contiguous already
+        flat = contiguous(out, self.x, kernels, context)  # a copy of `x` is contiguous already
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [table_on_device(context, table) for table in tables]

@@ -42,7 +42,7 @@ _AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
 
 
 class _NotUnderstood(Exception):
-    """A source contains a construct that the scanner cannot parse."""
+    """Raised if a source contains a construct that the scanner cannot parse."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ _THEANO_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cluda\.h[">].*$', r
 
 
 class UnsupportedKernel(RuntimeError):
-    """A device lacks a feature that a kernel needs. The message names both."""
+    """Raised if a device lacks a feature that a kernel needs. The message names both."""
 
 
 class Kernel:

@@ -37,7 +37,7 @@ Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
 class KernelArgumentError(TypeError):
-    """A kernel was launched with an argument of the wrong type, or declared with a parameter of the wrong type."""
+    """Raised if a kernel is launched with an argument, or declared with a parameter, of the wrong type."""
 
 
 class Param:

@@ -1,7 +1,7 @@
 """The macros and types that kernels use, defined before every kernel's code.
 
-The prelude matches that of Theano's GPU back-end, so that kernels written for that back-end can be ported. The macro
-`OUTLINED_KERNEL` exists only in optdb; it is for kernels in which each work item processes a chunk of work
+The prelude matches the prelude of Theano's GPU back-end, so that kernels written for that back-end can be ported. The
+macro `OUTLINED_KERNEL` exists only in optdb; it is for kernels in which each work item processes a chunk of work
 (:mod:`optdb.codegen.kernels.isolation`).
 """
 

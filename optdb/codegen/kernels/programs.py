@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 #: each program.
 _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
-#: Held while programs are built, so that no two threads build the same unit.
+#: A thread holds this lock while it builds programs, so that no two threads build the same unit.
 _building = threading.RLock()
 #: For each thread, the units that are built when the current `one_program` block exits; None outside of a block.
 _waiting = threading.local()
@@ -185,7 +185,7 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
 
 
 def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
-    """Return the translation unit that built a kernel, and the kernel's name in the unit's code; None if none did."""
+    """Return a kernel's translation unit and the kernel's name in the unit's code; None if no unit built the kernel."""
     name = kernel.function_name
     unit = _origins.get((kernel.program.int_ptr, name))
     return None if unit is None else (unit, name.removesuffix(unit._ending))

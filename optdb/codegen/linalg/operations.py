@@ -50,7 +50,7 @@ _STEP = 64
 def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int = 0) -> None:
     """Replace the lower triangles of the matrices in `z` with their factors; the rest of `z` becomes undefined.
 
-    If a pivot is not positive, `info` receives the number of the first such pivot, offset by `begin`.
+    `info` receives `begin` plus the number of the first pivot that is not positive, if there is one.
     """
     n = specialize(z.shape[1])
     leaf = leaf_rows(context)

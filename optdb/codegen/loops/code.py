@@ -45,7 +45,7 @@ class LoopCode:
         self.source, self.flags = self._written()
 
     def kernel(self) -> Kernel:
-        """Return the kernel. Its parameters are `arguments` and the buffers."""
+        """Return the kernel, whose arguments are `arguments` and the buffers."""
         (kernel,) = Kernel.all_of(self.source, self.flags)
         return kernel
 

@@ -1,7 +1,7 @@
 """Fused loops: kernels that compute any number of tensors in one pass over a domain.
 
 A kernel runs a :class:`LoopBody` for each point, in vectors on a CPU, and passes the results to *targets*. `LoopCode`
-in ``code.py`` writes its code.
+in ``code.py`` writes the code of a kernel.
 """
 
 from __future__ import annotations
@@ -168,5 +168,5 @@ class LoopKernel:
         return [*indices, *[(f"s{number}", target.index) for number, target in self.stores()]]
 
     def stores(self) -> list[tuple[int, ElementStore]]:
-        """Return the targets that store results at affine indices, with their numbers."""
+        """Return pairs (number, target) for the targets that store results at affine indices."""
         return [(number, target) for number, target in enumerate(self.targets) if isinstance(target, ElementStore)]

@@ -72,7 +72,7 @@ class RepeatedLoops:
         self.flags: dict[str, None] = {}
         #: The number of steps, followed by all numbers that the parts take as arguments.
         self._numbers = [steps]
-        #: The names of the functions, by their code.
+        #: Maps the code of each function to the function's name.
         codes: dict[str, str] = {}
         calls: list[str] = []
         for number, part in enumerate(parts):

@@ -16,7 +16,7 @@ from optdb.codegen.loops.body import Operand as Result
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import filled, functions
 
-#: The extension that atomic additions to 8-byte numbers need.
+#: The OpenCL extension that atomic additions to 8-byte numbers need.
 WIDE_ATOMICS = "cl_khr_int64_base_atomics"
 
 

@@ -220,7 +220,7 @@ _CODE = {
 class Statistic:
     """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
-    #: The name of the struct. In lower case, it is the suffix of two function names: ``merge_`` and ``merged_``.
+    #: The name of the struct. The functions ``merge_`` and ``merged_`` have this name, in lower case, as a suffix.
     name: str
     #: Maps each member of a part's state to the name of the array that holds the member, or to '' if there is no such
     #: array. Sums in float64 have no arrays of compensation terms.

@@ -73,7 +73,7 @@ class _OfChannels(Operation):
         """Return the number of parts per channel, the size of a part, and the partial sums."""
         parts, part = channels.parts(self.context, sum(x.dtype.itemsize for x in inputs))
         fold = self._fold
-        assert fold is not None  # set by `__post_init__` in the operations that reduce
+        assert fold is not None  # every operation that reduces channels sets it in `__post_init__`
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
         if parts:
             in_order = [contiguous(x, self.x, kernels, self.context) for x in inputs]
@@ -95,7 +95,7 @@ class _OfChannels(Operation):
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the per-channel numbers from `args`, then the last array from these numbers and the other arrays."""
         *inputs, out = arrays
-        assert self._map is not None  # set by `__post_init__` in the operations that normalize
+        assert self._map is not None  # every operation that normalizes arrays sets it in `__post_init__`
         shape, dtype = self._channel_shape(out.shape), work_dtype(out.dtype)
         numbers: list[Array] = [empty(self.context, shape, dtype) for _ in range(self._map_numbers)]
         self._launch_numbers(kernels, channels, *args, *numbers)

@@ -116,7 +116,7 @@ class ReductionCode:
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
-        """Return the names of the prologue's values: `name` for a single value, else `name` followed by a number."""
+        """Return the names of the prologue's values, which are `name` (for a single value) or `name` and a number."""
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:

@@ -63,8 +63,8 @@ class Axes:
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     #: Strides along the kept axes, for each array that has one element per result; inputs precede outputs.
     out: tuple[tuple[int, ...], ...]
-    #: Number of neighbours along the last reduced axis that are read at a time. The length of this axis is the number
-    #: of groups of such neighbours.
+    #: Number of neighbours along the last reduced axis that kernels read at a time. The lengths and strides of this
+    #: axis are for groups of this many neighbours.
     neighbours: int = 1
 
     @property
@@ -116,7 +116,7 @@ def axes_of_arrays(
     outs: Sequence[Array],
     fixed: Sequence[Array] = (),
 ) -> Axes:
-    """Return the axes of arrays: `outs` have only the `kept` axes, and `fixed` arrays vary only along these axes."""
+    """Return the axes of arrays; `outs` have only the `kept` axes, and `fixed` arrays vary only along these axes."""
     strides = [broadcast_strides(x) for x in inputs]
     of_outs: list[Mapping[int, int] | Sequence[int]] = [broadcast_strides(x) for x in fixed]
     of_outs += [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]

@@ -35,7 +35,7 @@ class ScalarEmitter:
     #: Collects the dtypes of intermediate values.
     used: set[str]
 
-    # These two have no annotations, so that they are class attributes and not dataclass fields.
+    # `width` and `is_wrong` have no annotations, so that they are class attributes and not dataclass fields.
     width = 1
     is_wrong = False
 
@@ -303,7 +303,7 @@ def _xlog(emit: ScalarEmitter) -> str:
     return emit.choose(f"{x} == 0", emit.number(0), f"{x} * log({inputs[-1]})")
 
 
-#: Ops that are computed in floating point; as in the host's C code, in double precision if the output is an integer.
+#: Ops that are computed in floating point, and in double precision if the output is an integer, as on the host.
 _IN_FLOATS: dict[str, Entry] = {
     **_helpers(
         "ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Erf Erfc Exp Exp2 Expm1 Floor", "{}({{0}})".format

@@ -1,7 +1,8 @@
 """OpenCL C functions for scalar ops that need more than an expression, from the .cl files of this package.
 
-Their placeholders are ``T`` (the computed type), ``U`` (the unsigned type in which overflow is defined), ``EPSILON``,
-``TINY`` (a number close to zero), and the names of called functions; for complex functions, see ``complexes.cl``.
+The functions' placeholders are ``T`` (the computed type), ``U`` (the unsigned type in which overflow is defined),
+``EPSILON``, ``TINY`` (a number close to zero), and the names of called functions; for complex functions, see
+``complexes.cl``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
     "TRI_GAMMA": _BERNOULLI,
     "STIRLING": [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1)],
     "LOG_LESS": [Fraction(1, 2 * k + 3) for k in range(13)],
-    # The values of the Hurwitz zeta function at 2, 3, ..., with alternating signs; its second argument is the zero of
-    # digamma.
+    # The values of the Hurwitz zeta function at 2, 3, ..., with alternating signs; the second argument of the function
+    # is the zero of digamma.
     "PSI_AT_ZERO": [
         *(0.9676722454476214, -0.44276316898359214, 0.2584997609556512, -0.16394270544240658, 0.10782405069126239),
         *(-0.07219956125645476, 0.048804288164143145, -0.033161126474847376, 0.022597648232218125),

@@ -58,8 +58,8 @@ Value = TypeVar("Value")
 class ScalarProgram:
     """A sequence of scalar ops.
 
-    `steps` are applications of scalars to inputs and results of earlier steps. With `takes_arguments`, kernels take the
-    program's numbers as arguments (`with_arguments`); equality ignores `takes_arguments`.
+    `steps` are applications of scalars to inputs and results of earlier steps. If `takes_arguments` is true, kernels
+    take the program's numbers as arguments (`with_arguments`). Equality of programs ignores `takes_arguments`.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ScalarProgram:
         return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
-        """Turn constant factors, addends, bounds and exponents into inputs; return the program and their values.
+        """Turn constant factors, addends, bounds and exponents into inputs; return the program and the inputs' values.
 
         Programs that differ only in these numbers then share a kernel. Numbers that a compiler can exploit remain in
         the program: small numbers such as 1 and 2, integers, and operands of scalar ops that are not in
