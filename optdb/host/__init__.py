@@ -68,9 +68,9 @@ def bound_host() -> str:
 def import_host() -> None:
     """Import the host, to which `optdb.composition` then adds the features of optdb's packages.
 
-    A package that uses the host must call this function before it imports any of the host's modules.
-    `optdb.composition` adds parts of the package to the host, which fails if a module of the package is only partially
-    imported.
+    A package that uses the host must call this function before it imports any of the host's modules. Otherwise,
+    `optdb.composition`, which adds parts of the package to the host, would find one of the package's modules only
+    partially imported, and fail.
     """
     importlib.import_module(bound_host())
 

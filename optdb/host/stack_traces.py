@@ -1,7 +1,7 @@
 """Stack traces of variables and nodes, which both hosts record while user code builds a graph.
 
-The hosts look up the source line of each frame of each trace, even for frames of their own files, which they drop
-later. This module looks up each line and each file name only once.
+The hosts look up the source line of each frame of each trace, and then drop the frames that are in the hosts' own
+files. This module looks up each line and each file name only once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any
 #: A frame's file, line number, function and source line.
 TraceEntry = tuple[str, int, str, str | None]
 
-#: Maps the file, line number and function of an entry to a pair: the content of the file in `linecache` from which the
-#: entry was made, and the entry.
+#: Maps a file, a line number and a function to their entry, preceded by the content of the file in `linecache` from
+#: which the entry was made.
 _entries: dict[tuple[str, int, str], tuple[Any, TraceEntry]] = {}
 _MOST_ENTRIES = 20_000
 
 
 class StackTraces:
-    """Extracts stack traces without the innermost frames in a host's own files (`own_files`: parts of names)."""
+    """Extracts stack traces without their innermost frames in a host's own files.
+
+    `own_files` contains parts of the paths of these files.
+    """
 
     def __init__(self, own_files: Iterable[str]) -> None:
         self._own_parts = [file.replace("/", separator) for file in own_files for separator in "/\\"]
@@ -47,7 +50,7 @@ class StackTraces:
     def _is_host(self, file: str) -> bool:
         found = self._is_own.get(file)
         if found is None:
-            # The hosts' tests count as user code, as they do for the hosts themselves.
+            # Like the hosts, count their tests as user code.
             found = self._is_own[file] = any(part in file for part in self._own_parts) and "tests" not in file
         return found
 

@@ -1,7 +1,7 @@
 """Faster versions of FunctionGraph's methods, used while graphs are optimized.
 
-The methods call the features in the same order as the originals and raise the same errors, but take no step whose cost
-grows with the size of the graph.
+The methods call the features in the same order as Theano's methods, and raise the same errors. No step's cost grows
+with the size of the graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data about a graph, kept until the last session ends; a change of the graph sets `order` and `by_op` to None."""
+    """Data about a graph, kept until the last session ends; a change of the graph resets `order` and `by_op`."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -51,8 +51,8 @@ class _Watched:
 #: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: Not a WeakKeyDictionary, which is slower and would be read at each event. Graphs stay alive until the last session
-#: ends.
+#: Maps a graph to its data. A WeakKeyDictionary would be slower, and each event reads this map. The map keeps graphs
+#: alive until the last session ends.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -76,7 +76,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Discard the cached order after a change, and return the listeners of an event.
 
-    The caller itself calls the listeners: if this function passed the arguments on, each call would take 50 % longer.
+    This function does not call the listeners, because passing their arguments on would make each call take 50 % longer.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -122,7 +122,8 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 def toposort(self: FunctionGraph) -> list[Apply]:
     """Return the nodes in topological order; sort them only if no feature maintains an order.
 
-    A destroy handler's order respects its own constraints, but not those of other features.
+    The order that a destroy handler maintains ignores the constraints of other features; if there are any, Theano's
+    method sorts the nodes.
     """
     keeper = getattr(self, "destroy_handler", None)
     order = getattr(keeper, "toposort", None)

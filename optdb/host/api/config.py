@@ -20,12 +20,12 @@ def parameter(flag: str) -> Any:
     *sections, name = flag.split(".")
     for section in sections:
         owner = getattr(owner, section)
-    getattr(owner, name)  # the first read sets `val`
+    getattr(owner, name)  # `val` is set when the flag is first read
     return getattr(type(owner), name)
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Limit stack traces of variables made in the block as Theano does while it compiles: by default, to no frames."""
+    """In the block, limit stack traces as during compilation, to ``traceback.compile_limit`` frames (by default, 0)."""
     return _limit.held()
 
 

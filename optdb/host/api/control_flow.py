@@ -15,7 +15,7 @@ from theano.scan_module.scan_op import Scan
 from optdb.host.api.databases import DB, Query, compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 
-#: Names instead of classes, because importing NanGuardMode would import the GPU back-end.
+#: The modes are listed by name, because importing the class NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
@@ -70,7 +70,8 @@ def scan_around(
     tag : str
         The tag of a device; the phases with this tag always run.
     """
-    # With ``gpua``, Scan is hashed by ``gpu_hash``; otherwise, it would request C code from types that have none.
+    # If ``gpua`` is set, a Scan's hash is ``gpu_hash``. Otherwise, computing the hash would request C code from types
+    # that have none.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
     scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
@@ -123,7 +124,7 @@ def has_unneeded_sequences(op: Scan) -> bool:
 
 
 def state_slots(loop: Apply) -> dict[int, int]:
-    """Map the outputs of a loop that are states to the inputs that hold their initial values."""
+    """Map each output of a loop that is a state to the input that holds the state's initial value."""
     op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
@@ -132,7 +133,7 @@ def state_slots(loop: Apply) -> dict[int, int]:
 def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
     """Return a Scan like `op` that writes some states into the memory of their initial values.
 
-    `destroy_map` replaces the op's own; it maps outputs in `state_slots` to the inputs that they overwrite.
+    `destroy_map`, an attribute of the new op, maps outputs in `state_slots` to the inputs that they overwrite.
     """
     change = OrderedDict(destroy_map) if destroy_map else None
     return _with_body(op, list(op.inputs), list(op.outputs), {"destroy_map": change})

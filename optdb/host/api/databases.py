@@ -94,7 +94,7 @@ class _Index(NamedTuple):
     tracked: dict[Any, list[LocalOptimizer]]
 
 
-#: Cached, because hashing tracked ops takes most of a query's time.
+#: A cache of indexes: making an index hashes all tracked ops, which takes most of a query's time.
 _indexes: WeakKeyDictionary[DB, _Index] = WeakKeyDictionary()
 
 

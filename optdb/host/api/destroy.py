@@ -33,7 +33,7 @@ def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, int]) -> Any:
-    """Return a scalar op like that of `op`, for an in-place Elemwise; `pattern` maps outputs to overwritten inputs."""
+    """Return the scalar op for an in-place version of `op`; `pattern` maps outputs to inputs that they overwrite."""
     scalar_op = op.scalar_op
     if hasattr(scalar_op, "make_new_inplace"):
         return scalar_op.make_new_inplace(

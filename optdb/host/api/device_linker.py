@@ -1,4 +1,4 @@
-"""The linker ``opencl``, which a mode can name before there is a device."""
+"""The linker ``opencl``, which modes can name even if there is no device yet."""
 
 from __future__ import annotations
 

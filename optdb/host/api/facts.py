@@ -7,12 +7,13 @@ that it tracks, and again before a graph is considered finished.
 - ``tracks``: many rewriters track all ops, or all Elemwise ops, and then test for one scalar op. ``tracks`` is this
   test, which runs once for each op instead of once for each node.
 - ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
-- ``lasting``: the refusals that last until an ancestor of the node changes. Before the engine considers a graph
-  finished, it visits every node again, because a rewriter that declined a node may apply after a change elsewhere. Most
-  of Theano's rewriters only read the node's ancestors, their types, and the values of constants, so a rewriter that
-  declines a node declines it again until an ancestor changes. Other rewriters read the users of a variable or the
-  ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's users. A rewriter that uses inferred lengths only to
-  build its replacements, but not to decide whether it applies, still has lasting refusals.
+- ``lasting``: the results, None or False, after which the rewriter declines the node until an ancestor of the node
+  changes. Before the engine considers a graph finished, it visits every node again, because a rewriter that declined a
+  node may apply after a change elsewhere. Most of Theano's rewriters only read the node's ancestors, their types, and
+  the values of constants. After such a rewriter has declined a node, only a change of an ancestor can make it apply.
+  Other rewriters read the users of a variable or the ShapeFeature; a PatternSub with ``get_nodes`` begins at a node's
+  users. Results are lasting even if the rewriter reads inferred lengths, as long as it reads them only to build its
+  replacements.
 - ``before``: a rewriter that the row's rewriter must precede. Because Theano tries rewriters in the order of
   registration, some rewriters move a node before other rewriters find that the node is zero. For example, after a
   product with zero has been moved into the branches of a switch, it may no longer be recognized as zero, and the
@@ -54,8 +55,8 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: Values of ``output_types_preference``; inputs of scalar ops with these values can be cast before the op without
-#: changing the result.
+#: Values of a scalar op's attribute ``output_types_preference`` with which casting the inputs first does not change the
+#: result.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
@@ -71,7 +72,8 @@ def _of_distributor() -> Refusals:
     return () if has_unknown_simplifiers() else ANY
 
 
-#: Rewriters, by module, of which only one fact is listed: all their refusals are lasting.
+#: Maps a module to rewriters of which one fact is known: after declining a node, they decline it until an ancestor
+#: changes.
 _LASTING = {
     opt: (
         *("local_0_dot_x", "local_abs_lift", "local_abs_merge", "local_adv_sub1_adv_inc_sub1", "local_alloc_unary"),
@@ -156,7 +158,7 @@ def facts_of(rewriter: LocalOptimizer) -> Facts:
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in order, except that a rewriter with ``before`` precedes the rewriter that it names."""
+    """Return `rewriters` in order, but move a rewriter with ``before`` ahead of the rewriter that ``before`` names."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

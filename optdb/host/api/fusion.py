@@ -21,8 +21,8 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Var
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the output's dtype. Slots are numbers: the inputs have the first slots, followed
-#: by the steps' outputs.
+#: A step of a Composite: an op, the slots of its inputs, and the output's dtype. A slot is the index of a value among
+#: the inputs, followed by the steps' outputs.
 Step = tuple[Any, tuple[int, ...], str]
 
 _CHEAP = frozenset(

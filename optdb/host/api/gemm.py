@@ -76,7 +76,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """If `matrix` is a Dot22 output, with or without its axes of length 1, return that output; otherwise None."""
+    """Return the Dot22 output that `matrix` is, perhaps with axes of length 1 removed; None if it is no such output."""
     owner = matrix.owner
     if owner is None:
         return None
@@ -89,18 +89,18 @@ def product_of(matrix: Variable) -> Variable | None:
 
 
 def gemm(addend: Term, product: Term) -> Variable:
-    """Return a Gemm that adds `addend` to `product`, which may lack axes of length 1."""
+    """Return a Gemm that adds `addend` to `product`; the axes of length 1 may have been removed from `product`."""
     replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
     return replacement[0]
 
 
 def as_term(matrix: Variable) -> Term:
-    """Return `matrix` as a term."""
+    """Return `matrix` as a term of a linear combination: the factor 1 and the matrix."""
     return _factor(1.0, matrix), matrix
 
 
 def times(term: Term) -> Variable:
-    """Return a term as one variable."""
+    """Return the product of a term's factor and matrix."""
     factor: Any = term[0]
     matrix: Any = term[1]
     if isinstance(factor, Constant) and factor.data == 1:

@@ -1,4 +1,4 @@
-"""Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
+"""Graph classes of the host (nodes, variables, the FunctionGraph), and functions that traverse graphs.
 
 Theano 1.0.5 stores the users of a variable on the variable; only :func:`clients` relies on this.
 """
@@ -78,7 +78,7 @@ def drop_repeated_traces(variables: Iterable[Variable]) -> None:
     """Remove duplicate stack traces, such as those that rewriters add to shared constants."""
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
-        if len(traces) < 2 or isinstance(traces[0], tuple):  # no trace, one trace, or a trace outside a list
+        if len(traces) < 2 or isinstance(traces[0], tuple):  # at most one trace, or a trace not in a list
             continue
         once = {id(trace): trace for trace in traces}
         if len(once) < len(traces):

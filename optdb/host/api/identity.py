@@ -24,7 +24,7 @@ _originals_hash: dict[type, Callable[[Any], int]] = {}
 
 
 class OpNumbering:
-    """Numbers op objects: equal ops have equal numbers.
+    """Gives a number to each op object; equal ops have equal numbers.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class OpNumbering:
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
-        """Number `op`; ops that are equal according to their class's own ``__eq__`` have the same number.
+        """Give `op` a number; ops that are equal according to their class's own ``__eq__`` get the same number.
 
         Raises
         ------
@@ -96,7 +96,7 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
 
 
 class _ByProps(metaclass=MetaObject):
-    """A class with props, whose methods Theano generates."""
+    """A class with ``__props__``, for which Theano generates ``__eq__`` and ``__hash__``."""
 
     __props__ = ()
 

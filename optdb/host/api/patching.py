@@ -85,10 +85,10 @@ def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Calla
 
 
 class _Stack:
-    """The patches on one attribute in order of installation; each with the value that it replaced and its own value."""
+    """The patches on one attribute in order of installation, the values that they replaced, and their own values."""
 
     def __init__(self, owner: Any, name: str) -> None:
-        self.owner = owner  # kept alive: stacks are found by the owner's id
+        self.owner = owner  # keeps the owner alive, because `_stacks` uses its id
         self.name = name
         self.original = self._present()
         self.patches: list[Patch] = []
@@ -142,7 +142,7 @@ class _Stack:
             values.clear()
 
     def _as_seen(self, value: Any) -> Any:
-        """Return what ``owner.name`` evaluates to if `value`, such as a staticmethod, is in the owner's dictionary."""
+        """Return what ``owner.name`` would be if the owner's dictionary contained `value`, perhaps a staticmethod."""
         return value.__get__(None, self.owner) if isinstance(value, (staticmethod, classmethod)) else value
 
 
@@ -215,7 +215,7 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """The result of turning a feature on. As a context manager, it calls `turn_off` at exit, unless `was_on`."""
+    """Returned when a feature is turned on; at the end of a `with` block, calls `turn_off`, unless `was_on` is set."""
 
     def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:
         self._turn_off = turn_off

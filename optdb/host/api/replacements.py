@@ -26,7 +26,7 @@ class Facts(NamedTuple):
     guard : callable, or None
         Takes a node; returns False only if the rewriter declines it.
     lasting : tuple, or callable that returns a tuple
-        Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
+        The results, None or False, after which the rewriter declines the node until an ancestor of the node changes.
     before : object, or None
         Another rewriter, which is tried after this one.
     """
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:
-        """Return the refusals that last until an ancestor of the node changes."""
+        """Return the results, None or False, after which the rewriter declines a node until an ancestor changes."""
         return self.lasting() if callable(self.lasting) else self.lasting
 
 

@@ -197,7 +197,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def scalar_op_fault(track: Any) -> str | None:
-    """Return why no node has the scalar op or class `track`, and what to track instead; None for other ops."""
+    """If `track` is a scalar op or its class, return why no node has that op, and what to track instead; else None."""
     if isinstance(track, ScalarOp):
         shown, instead = str(track), [f"tt.{name}" for name in _elemwise_names(track)[:1]]
     elif isinstance(track, type) and issubclass(track, ScalarOp):
@@ -229,8 +229,8 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
     """Return the ops that a rewriter or a group tracks; None if it may apply to other ops.
 
-    Only rewriters made from Theano's own functions are trusted. As Theano's passes ignore tracks, the tracks of other
-    rewriters may be wrong.
+    Only rewriters made from Theano's own functions are trusted. The tracked ops of other rewriters may be wrong,
+    because Theano's passes ignore them.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []

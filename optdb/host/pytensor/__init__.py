@@ -1,4 +1,4 @@
-"""PyTensor's side of the host interface; importing it makes PyTensor the host of this process."""
+"""The host interface for PyTensor; importing this package makes PyTensor the host of this process."""
 
 from optdb.host import bind
 

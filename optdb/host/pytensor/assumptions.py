@@ -80,7 +80,7 @@ def _renew_rules() -> None:
 
 
 class _Facts:
-    """The facts for one assumption: states of variables, and variables for which the rules infer nothing."""
+    """What is known for one assumption: states of variables, and variables whose states the rules cannot infer."""
 
     __slots__ = ("known", "rules", "unknown")
 
@@ -149,7 +149,7 @@ class LeanAssumptions(AssumptionFeature):
         return facts
 
     def _forget_unknown(self) -> None:
-        """Drop the unknown states of all variables that depend on a changed variable."""
+        """Forget the unknown states of changed variables and of the variables that depend on changed variables."""
         clients = self.fgraph.clients
         seen = self._stale
         todo = list(seen)
@@ -164,7 +164,7 @@ class LeanAssumptions(AssumptionFeature):
         self._stale = set()
 
     def _state(self, facts: _Facts, var: Variable) -> FactState:
-        """Return a fact; unknown states must have been dropped since the last change of the graph."""
+        """Return a variable's state; after a change of the graph, `_forget_unknown` must be called first."""
         state = facts.known.get(var)
         if state is None:
             if var in facts.unknown:

@@ -30,13 +30,13 @@ _MOST_OPS = 100_000
 
 
 class CachedByOp(Generic[T]):
-    """A function of ops that is evaluated once for each op object, because hashing ops is slow."""
+    """A function of ops whose values are cached by the ids of the ops, because hashing ops is slow."""
 
     __slots__ = ("_compute", "known")
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
-        #: Keeps the ops alive, so that ids are not reused.
+        #: Maps an op's id to the op and its value. The map keeps the ops alive, so that ids are not reused.
         self.known: dict[int, tuple[Any, T]] = {}
 
     def __call__(self, op: Any) -> T:
@@ -51,8 +51,8 @@ class CachedByOp(Generic[T]):
 
 
 _DEPTH = 10
-#: The maximum number of operands that are examined first. More are not worthwhile: products have few operands, and most
-#: long sums begin with a product.
+#: The maximum number of operands that are examined without a search. Larger numbers save no time: products have few
+#: operands, and most long sums begin with a product.
 _FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
@@ -210,7 +210,7 @@ def _axis_read(length: Variable) -> tuple[Variable, int] | None:
 
 
 class _LengthsOfTypes:
-    """Axis lengths that follow from the static types of a variable and of operands with the same shape."""
+    """Infers the length of an axis from the static types of a variable and of operands that share the axis."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Variable, int], Any] = {}
@@ -240,7 +240,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the operands, each with its axis, that determine the length of a result's axis; None for unknown ops."""
+    """Return the operands, each with an axis, that determine the length of a result's axis; None for unknown ops."""
     node = var.owner
     if node is None:
         return []

@@ -86,11 +86,11 @@ def _numbers(variables: list[Variable]) -> list[Any]:
     ]
 
 
-#: How `get_num_denum` treats the nodes of an op.
+#: The kinds of ops, by how `get_num_denum` treats their nodes.
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: Maps the id of a canonizer to the canonizer, which must stay alive, and to the kinds of ops.
+#: Maps a canonizer's id to the canonizer (to keep it alive) and to a function that returns the kind of an op.
 _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
@@ -102,7 +102,7 @@ def _kinds_for(canonizer: rewriting.AlgebraicCanonizer) -> CachedByOp[int]:
 
 
 def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
-    """Return the two lists from a canonizer's ``get_num_denum``, and the nodes between their variables and `var`."""
+    """Return the lists from a canonizer's ``get_num_denum``, and the nodes between the listed variables and `var`."""
     lists: Term = ([], [])
     inner: list[Apply] = []
     todo = [(var, 0)]
@@ -168,7 +168,7 @@ def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
 
 
 class _Product:
-    """A term of a sum: its factors and divisors, and the nodes that determine them."""
+    """A term of a sum: its factors and divisors, and the nodes in which they were found."""
 
     __slots__ = ("lists", "read", "saved")
 
@@ -180,7 +180,7 @@ class _Product:
 
 
 class _Sum:
-    """The possible savings in the terms of a sum, and the nodes that determine them."""
+    """The maximum number of operations saved by simplifying a sum's terms, and the nodes that define the terms."""
 
     __slots__ = ("_above", "_below", "divisors", "products", "read", "saved")
 
@@ -211,7 +211,8 @@ class _Sum:
             if isinstance(var, Constant):
                 if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # too few even if `var` equals all divisors
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:
+                # Even if `var` cancels all divisors, too few operations are saved.
                 continue
             elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True
@@ -335,7 +336,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
     for client, _ in users:
         if isinstance(client.op, DimShuffle):
             return False
-        if kind_of(client.op) != _LEAF:  # the client is canonized instead, including the node
+        if kind_of(client.op) != _LEAF:  # PyTensor canonizes the client, which includes the node
             return True
     if kind == _MAIN:
         return _is_flat(canonizer, node)
@@ -360,7 +361,7 @@ def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
 
 
 def _is_in_order(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
-    """Return whether the numbers in a quotient are in PyTensor's order."""
+    """Return whether a quotient has a factor, and contains no number or one number, which PyTensor would keep."""
     numbers = len(_numbers(num)) + len(_numbers(denum))
     return bool(num) and (not numbers or (numbers == 1 and _begins_with_a_number(num, out_type)))
 

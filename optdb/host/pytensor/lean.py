@@ -36,7 +36,7 @@ from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.patching import Patch, Wrapper, around
 from optdb.host.stack_traces import StackTraces
 
-#: PyTensor's own files, by parts of their names.
+#: Parts of the paths of PyTensor's own files.
 _OWN_FILES = ("tensor/", "compile/", "graph/", "scalar/basic.py", "scan/", "sparse/", "typed_list/")
 _traces = StackTraces(f"pytensor/{name}" for name in _OWN_FILES)
 _stock_add_tag_trace = utils.add_tag_trace
@@ -61,7 +61,7 @@ def _pairs_to_try(
 
 
 def _have_one_shape(inp: Variable, out: Variable) -> bool:
-    """Return whether two arrays have the same shape and dtype; only axes of static length 1 broadcast."""
+    """Return whether an input has an output's dtype and shape, assuming that only axes of static length 1 broadcast."""
     if inp.type == out.type:
         return True
     return (
@@ -110,7 +110,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
         state = vars(self)
         if ORDER in state and name != "on_validate":
             del state[ORDER]
-        if state.get("profile"):  # PyTensor's method records the times
+        if state.get("profile"):  # PyTensor's method also records times
             return execute(self, name, *args, **kwargs)
         features = self._features
         kept = state.get("_optdb_listeners")
@@ -167,7 +167,7 @@ def _note_input(
     """Replace PyTensor's ``on_change_input``: schedule the merges that a changed input makes possible."""
     if node in self.nodes_seen:
         self.nodes_seen.discard(node)
-        inputs, users = node.inputs, fgraph.clients[new_r]  # a new variable has few users
+        inputs, users = node.inputs, fgraph.clients[new_r]  # if `new_r` is new, it has few users
         _schedule_merges(self, node, users if len(users) <= len(inputs) else _few_clients(fgraph, inputs))
     if isinstance(new_r, AtomicVariable):
         self.process_atomic(fgraph, new_r)
@@ -335,8 +335,8 @@ def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[
     return remember
 
 
-#: Maps a scalar op's id, and the dtypes and repetitions of its inputs, to the op (kept alive) and whether it has C
-#: code.
+#: Maps a scalar op's id, and the dtypes of its inputs and which of them are equal, to the op (kept alive) and whether
+#: the op has C code.
 _have_c_code: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 
 

@@ -1,4 +1,4 @@
-"""Detects lasting refusals, in which a rewriter refuses a node without reading the graph."""
+"""Detects whether a rewriter has read the graph before it declined a node."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-#: Denotes a refusal that lasts until an ancestor of the node changes; None denotes any other refusal.
+#: The result of a rewriter that will decline a node until an ancestor of the node changes. If another change may
+#: suffice, the result is None.
 LASTING = False
 
 
 class ReadsOfGraph:
     """A FunctionGraph that records whether it was read.
 
-    A rewriter receives a graph and a node. A rewriter that refuses the node without reading the graph can only have
+    A rewriter receives a graph and a node. A rewriter that declines the node without reading the graph can only have
     read the node's ancestors.
     """
 
@@ -50,7 +51,7 @@ class ReadsOfGraph:
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
-        """Return a function that calls `transform` with a node; it returns `LASTING` for lasting refusals."""
+        """Return a function that calls `transform` with a node, and returns `LASTING` if only ancestors were read."""
         was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:

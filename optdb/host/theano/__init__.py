@@ -5,5 +5,5 @@
 - ``speedups``: faster replacements for Theano's functions.
 - ``rewriters``: facts about Theano's rewriters.
 - ``clinker``: compiles C code in batches, and runs functions in Python until their C code is built.
-- ``vectorized``: NumPy code for nodes without a C compiler.
+- ``vectorized``: NumPy code that runs nodes if there is no C compiler.
 """

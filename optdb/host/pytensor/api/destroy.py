@@ -34,7 +34,7 @@ def handler_patch(handler: Any) -> Patch:
     """Return a patch that turns new DestroyHandlers into instances of `handler` if cycles must be detected exactly."""
 
     class GraphHandler(handler):
-        """`handler` with PyTensor's names for its methods and results."""
+        """A subclass of `handler` whose methods have the names and results that PyTensor expects."""
 
         def on_detach(self, fgraph: FunctionGraph) -> None:
             del fgraph.destroy_handler
@@ -65,7 +65,7 @@ def handler_patch(handler: Any) -> Patch:
 
 
 def supervisor_patch(handler: Any) -> Patch:
-    """Return a patch with which a Supervisor queries a `handler` once, instead of once for each protected variable."""
+    """Return a patch that makes a Supervisor query a `handler` once, instead of once for each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

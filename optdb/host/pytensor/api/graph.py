@@ -1,4 +1,4 @@
-"""Graph classes of PyTensor: nodes, variables, the FunctionGraph, and walks over them.
+"""Graph classes of PyTensor (nodes, variables, the FunctionGraph), and functions that traverse graphs.
 
 Each output of the graph is represented by a client, a node whose op is an ``Output``.
 """

@@ -16,5 +16,5 @@ LocalOptimizer = NodeRewriter
 def transform_of(rewriter: NodeRewriter) -> Callable[[FunctionGraph, Apply], Any]:
     """Return a rewriter's transformation of tracked nodes, as a function of a graph and a node."""
     if type(rewriter) is FromFunctionNodeRewriter:
-        return rewriter.fn  # `transform` calls this after it has checked the tracks
+        return rewriter.fn  # `transform` checks the tracked ops, then calls `fn`
     return partial(rewriter.transform, enforce_tracks=False)

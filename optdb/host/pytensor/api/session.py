@@ -7,5 +7,5 @@ from optdb.host.pytensor import patches
 
 
 def install_during_sessions(*added: Patch) -> None:
-    """Add patches; the modules that define them call this on import."""
+    """Add patches; each module that defines patches calls this function on import."""
     patches.patches.extend(added)

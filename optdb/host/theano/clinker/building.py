@@ -39,7 +39,7 @@ from optdb.host.theano.clinker.units import (
 
 MIN_UNITS_TO_PRECOMPILE = 8
 
-#: The number of characters that take about as long to compile as a unit's headers.
+#: The number of characters of code that take about as long to compile as the headers of a translation unit.
 MIN_UNIT_EFFORT = 60_000
 
 MAX_MODULES_IN_UNIT = 40

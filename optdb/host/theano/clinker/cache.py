@@ -44,7 +44,7 @@ class Wanted:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether other processes may use the module."""
+        """Whether other processes can use the module."""
         return bool(self.key[0])
 
 

@@ -1,8 +1,8 @@
 """Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
 Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` interrupts the compilation after the
-inner graph is optimized, and collects the graph's nodes. When all modules are built and the Scan's thunk is made again,
-it links the inner function.
+inner graph is optimized, and collects the graph's nodes. After all modules are built, the Scan's thunk is made again,
+and `Collector` links the inner function.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Request:
 
 
 class Collector(threading.local):
-    """The state of a thread's compilation; nested compilations share it."""
+    """The state of a thread's compilation; nested compilations share the state."""
 
     def __init__(self) -> None:
         self.nodes = NodeLinker()
@@ -71,7 +71,7 @@ class Collector(threading.local):
         self._postponed: dict[int, _Request] = {}  # by the op's id
         self._request: _Request | None = None
         self._is_collecting = False
-        #: The functions that are being linked, the innermost last; None for a function without tiers.
+        #: The functions that are being linked, the innermost last; None for a function that does not start in Python.
         self._links: list[TieredLink | None] = []
 
     # Wrappers of Theano's linkers
@@ -100,7 +100,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers; an inner function has tiers if its outer function has them."""
+        """Return whether a function starts in Python; an inner function does so if its outer function does."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -173,7 +173,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; meanwhile, the Scan is the current one for `scan_function`."""
+        """Make the thunk of a Scan; until it is made, `scan_function` compiles the inner function of this Scan."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:
@@ -228,7 +228,7 @@ class Collector(threading.local):
 
 
 def _finish(request: _Request) -> Any:
-    """Link a postponed function, as the rest of Theano's ``orig_function`` does."""
+    """Link a postponed function: do the rest of what Theano's ``orig_function`` does."""
     start = time.time()
     maker = request.maker
     assert maker is not None, "a request is postponed when it has a maker"

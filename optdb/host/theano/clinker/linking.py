@@ -56,7 +56,7 @@ class Linked:
         """Make a thunk for a node with this signature; `inputs` and `outputs` are the node's storage."""
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
-        wanted = self.wanted  # None after another thread has loaded the module
+        wanted = self.wanted  # `wanted` is None once a thread has loaded the module
         if self._module is None:
             assert wanted is not None, "the caller asks for code that has a key"
             self._module = module_cache().module(wanted, lambda: _linker_of(node, no_recycling))

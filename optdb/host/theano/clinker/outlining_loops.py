@@ -79,7 +79,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: The start of a comparison. After the first one, the other comparisons of a node follow directly.
+#: The start of a comparison of lengths. A node's other comparisons directly follow its first comparison.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(

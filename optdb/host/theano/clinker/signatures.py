@@ -52,8 +52,8 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    If two equal ops are from Theano's own modules, they may still differ in ``openmp``; if they are from other modules,
-    they may differ in any attribute. The key does not keep ops of users alive, since they may hold large data.
+    Equal ops from Theano's own modules can differ in ``openmp``. Equal ops from other modules can differ in any
+    attribute. The key does not keep ops of users alive, since they may hold large data.
     """
     if type(op).__module__.startswith("theano.") and not isinstance(op, FromFunctionOp):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -65,7 +65,7 @@ def _identity(op: Any) -> Hashable:
 
 
 class _SameOp:
-    """A key that equals only other keys of the same living op."""
+    """A key that identifies an op object as long as the object is alive."""
 
     __slots__ = ("_hash", "_op")
 

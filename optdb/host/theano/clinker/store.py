@@ -77,7 +77,7 @@ class ModuleStore:
         return FileLock(self.folder / "locks" / f"{name}.lock")
 
     def stage(self) -> Stage:
-        """Return this process's stage for unfinished files; remove the stages of dead processes."""
+        """Return this process's folder for unfinished files; remove the folders of dead processes."""
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             if self._stage is None or not self._stage.is_ours():
                 self._remove_abandoned()
@@ -159,15 +159,15 @@ class Stage:
         self.root.mkdir()
 
     def is_ours(self) -> bool:
-        """Return whether this process, not its parent, created the stage."""
+        """Return whether this process, not its parent, created the folder."""
         return self._process == os.getpid() and self.root.is_dir()
 
     def folder(self) -> Path:
-        """Create a folder in the stage, with a name like Theano's."""
+        """Create a folder inside this folder, with a name like Theano's."""
         return Path(tempfile.mkdtemp(prefix="tmp", dir=self.root))
 
     def close(self) -> None:
-        """Remove the stage."""
+        """Remove the folder."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._lock.release(remove=True)
 

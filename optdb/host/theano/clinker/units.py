@@ -46,7 +46,7 @@ _ARRAY_HEADER = "<numpy/arrayobject.h>"
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)", re.MULTILINE)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
 
-#: The preprocessor directives that a module's own part may contain if it shares a unit.
+#: The preprocessor directives that the own parts of modules in a shared translation unit may contain.
 _CONTAINED = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif"})
 _OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
@@ -75,21 +75,21 @@ class Translation:
     environment: Environment
     ops: tuple[str, ...] = ()
 
-    # Computed on demand, for modules that must be compiled.
+    # The following properties are computed on demand, because only modules that must be compiled need them.
 
     @functools.cached_property
     def can_share(self) -> bool:
-        """Whether the module may share a unit with other modules."""
+        """Whether the module can be in one translation unit with other modules."""
         return 0 < len(self._outlined) <= MAX_SHARED_CHARS
 
     @functools.cached_property
     def body(self) -> str:
-        """The module's text in a unit; in a shared unit, it calls functions that the unit's modules share."""
+        """The code to compile: the full source or, in a shared translation unit, code that calls shared functions."""
         return self._outlined if self.can_share else self.source
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The module's own part, rewritten to call shared functions; '' if its directives affect other code."""
+        """The module's own part, calling shared functions; '' if its directives would affect other modules."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -155,7 +155,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes, as one of two fixed tuples, which modules share, if all are common or harmless."""
+    """Return a module's includes; if all are common or harmless, return one of two tuples that modules share."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -210,7 +210,7 @@ def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
 
 
 def unit_text(modules: Sequence[Translation]) -> str:
-    """Return the text of modules that share an environment, as one unit if possible."""
+    """Return the text of a translation unit, whose modules share an environment."""
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
     environment = modules[0].environment

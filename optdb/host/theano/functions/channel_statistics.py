@@ -1,6 +1,6 @@
 """Ops for the statistics that devices exchange in batch normalization.
 
-A channel consists of the elements with the same indices along the axes that are not normalized over.
+A channel consists of the elements that are normalized together.
 """
 
 from __future__ import annotations

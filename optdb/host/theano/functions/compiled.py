@@ -20,7 +20,7 @@ from optdb.host.api.testvalues import without_test_values
 
 
 class FunctionInTurn(Function):
-    """A function whose caller ensures that only one thread at a time calls it; it takes no lock (see `take_turns`)."""
+    """A function that takes no lock (see `take_turns`); its caller ensures that only one thread at a time calls it."""
 
     # Theano's own method, before `take_turns` wraps it.
     __call__ = Function.__call__
@@ -195,7 +195,8 @@ def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
     return functools.wraps(insert)(without_test_values()(insert))
 
 
-#: Turns off test values for these copies, which have none if the results and updates are on a device.
+#: Turns off test values while Theano inserts copies of results and updates, because variables on a device have no test
+#: values.
 copies_of_results = PatchGroup(
     "Copies of results",
     "from the import of Theano on",

@@ -20,7 +20,7 @@ class DeclaredLengths(Op):
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    # Commands of the op can be recorded and repeated, because it has none: its result is a view.
+    # Calls of this op can be recorded and repeated, because its result is a view and needs no commands.
     repeatable = True
     _f16_ok = True
 

@@ -147,7 +147,7 @@ class ObservedFunction:
         """Return the total time in seconds and the number of runs of each timed node in the compiled graph."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists all nodes; the counts of nodes that a device replays as a plan stay at 0.
+        # Theano lists all nodes, but does not count the runs of nodes that a device replays as a plan.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 

@@ -1,7 +1,7 @@
 """Replaces ops that Theano's optimizer chose for the CPU with equivalent plain ops.
 
-Devices only have counterparts of the plain ops. A copy without in-place ops needs no other order than that of the data
-dependencies, and no node overwrites a buffer that the copy shares with the original.
+Devices only have counterparts of the plain ops. In a copy without in-place ops, the nodes can run in any topological
+order, and no node overwrites a buffer that the copy shares with the original.
 """
 
 from __future__ import annotations

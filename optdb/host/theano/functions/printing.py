@@ -34,7 +34,7 @@ def _in_few_words(init_name: Callable[[Composite], None], self: Composite) -> No
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return the number of ops and inputs in a graph's text that repeats shared subexpressions."""
+    """Return how many ops and inputs a graph's text contains if each use of a subexpression repeats its text."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)

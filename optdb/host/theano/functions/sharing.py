@@ -20,7 +20,7 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.patching import PatchGroup, Wrapper, around
 from optdb.host.api.user_inplace import is_overwritten_by_user
 
-#: Numbers versions uniquely across all threads.
+#: Counts versions; no two versions get the same number, even in different threads.
 _versions = itertools.count(1)
 _lock = threading.Lock()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-#: {T}: float or double; {p}: s or d.
+#: C functions, in which {T} stands for float or double, and {p} stands for s or d.
 FUNCTIONS = """
 static inline void {p}gemm_(
     char* trans_a, char* trans_b, const int* m, const int* n, const int* k, const {T}* alpha, const {T}* a,

@@ -179,8 +179,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # If the compiler's version is unknown, check now whether the compiler works. Theano itself would fail later: if
-    # Theano's modules are cached, not before the first call of `theano.function`.
+    # If the compiler's version is unknown, check now whether the compiler works. Theano itself would fail later or, if
+    # its modules are cached, only when `theano.function` is called.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 

@@ -83,7 +83,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Skip finders that query other finders, as this one does: the finders would call each other without end.
+        # Skip finders that, like this finder, query other finders: they would call each other without end.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:

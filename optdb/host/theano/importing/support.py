@@ -130,7 +130,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return a failed compiler's first message, with dots instead of line breaks, from Theano's error; else None."""
+    """Return the compiler's first message in Theano's error, which replaces line breaks by dots; None without one."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None

@@ -75,7 +75,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands to decompose, in reverse order; each has the list for its own side and the list for the other side.
+    # The operands to decompose, in reverse order; each with its own list (`num` or `denum`) and the other list.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -125,7 +125,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants; do nothing if there are none, or if the only one would stay unchanged."""
+    """Combine all constants; do nothing if there is no constant, or if the only constant would stay unchanged."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -196,7 +196,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the refusals of canonizers that last until an ancestor changes; () if `transform` is not installed."""
+    """Return the results after which canonizers decline a node until an ancestor changes; () if there are none."""
     return (False,) if Canonizer.transform is transform else ()
 
 

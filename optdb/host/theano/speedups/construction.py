@@ -205,7 +205,7 @@ def make_node(self: Elemwise, *inputs: Any) -> Apply:
 
 def _operand(x: Any) -> Variable:
     """Return ``as_tensor_variable(x)``; constants of small integers are cached."""
-    if type(x) is not int or x not in _SMALL or constant.enable:  # if set, Theano itself caches constants
+    if type(x) is not int or x not in _SMALL or constant.enable:  # if `enable` is set, Theano caches constants
         return as_tensor_variable(x)
     key = (x, _cast_policy.val, _float_dtype.val, autocast_int.dtypes)
     known = _constant_of.get(key)
@@ -258,8 +258,8 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite with different output types, without copying and merging its scalar graph."""
-    # Leave subclasses, which may construct their ops differently, to Theano; also leave all ops to Theano if the op
-    # cache, which replaces MetaObject, shares them.
+    # Leave subclasses to Theano, because they may construct their ops differently. Also leave all ops to Theano if the
+    # op cache, which replaces MetaObject, shares ops.
     if type(self) is not Composite or type(Composite) is not MetaObject:
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)

@@ -32,7 +32,7 @@ _new = object.__new__
 _observers = Variable.construction_observers
 
 
-#: Theano's own files, by parts of their names.
+#: Parts of the paths of Theano's own files.
 _OWN_FILES = ("tensor/", "compile/", "gof/", "scalar/basic.py", "sandbox/", "scan_module/", "sparse/", "typed_list/")
 _traces = StackTraces(f"theano/{name}" for name in _OWN_FILES)
 

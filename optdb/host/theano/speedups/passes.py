@@ -41,7 +41,7 @@ def has_scan(fgraph: FunctionGraph) -> bool:
 def reconstruct_graph(
     inputs: Sequence[Variable], outputs: list[Variable], tag: str | None = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Return a copy of a graph with new inputs and copied constants; Theano copies the graph twice."""
+    """Return a copy of a graph with new inputs and copied constants; Theano's function copies the graph twice."""
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
         return _stock_reconstruct_graph(inputs, outputs, tag)

@@ -26,7 +26,7 @@ _REWRITERS = [
 
 
 def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice | Variable:
-    """Return the slice or index that is equivalent to `slice1`, on an axis of length `len1`, and then `slice2`."""
+    """Return one slice or index that replaces `slice1`, on an axis of length `len1`, followed by `slice2`."""
     if type(slice1) is not slice or type(slice2) is not slice:
         return _stock_merge_two_slices(slice1, len1, slice2, len2)
     first, direction1 = get_canonical_form_slice(slice1, len1)

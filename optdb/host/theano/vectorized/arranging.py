@@ -13,7 +13,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The number of axes that all NumPy versions support; if there are more axes, `perform` raises the error.
+#: The number of axes that all NumPy versions support; if there are more axes, `perform` raises an error.
 _MOST_AXES = 32
 
 

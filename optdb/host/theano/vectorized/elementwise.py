@@ -75,7 +75,7 @@ class ElementwiseFunction:
         #: pattern.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs of which some dimensions are broadcast, each with a list of the dimensions that are not.
+        #: The inputs of which some dimensions are broadcast, each with a list of the dimensions that are not broadcast.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)

@@ -55,7 +55,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return the number of elements in each region, including padding if `counts_padding`, but none beyond it."""
+        """Return the number of elements in each region; count padding if `counts_padding`, but nothing beyond it."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True
@@ -69,7 +69,7 @@ class _Regions:
 
 
 def _regions(op: Any, x: np.ndarray, counts: Sequence[int], geometry: Sequence[Any]) -> _Regions:
-    """Return the regions of a node; raise an error if a parameter has the wrong length, or an array too few axes."""
+    """Return the regions of a node; raise an error if a parameter has the wrong length or `x` has too few axes."""
     if any(part.shape != (op.ndim,) for part in geometry):
         raise ValueError(f"window, stride and padding of {op} need {op.ndim} numbers each")
     if x.ndim < op.ndim:
@@ -112,7 +112,7 @@ def _pooled(op: Pool, x: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
 
 
 def _in_regions(regions: _Regions, x: np.ndarray, add: Callable[[np.ndarray, tuple[Any, ...]], None]) -> np.ndarray:
-    """Call `add` on padded zeros like `x`, once for each offset in a window; return the sums without the padding."""
+    """Call `add` on a padded array of zeros, once for each offset in a window; return the array without padding."""
     gradient = regions.padded(np.zeros(x.shape, x.dtype), 0)
     if gradient.size:
         for index in regions.offsets():

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-#: For arguments up to the first number, the first terms of the series at zero suffice. Larger arguments are increased
-#: in steps of 1 until they reach the second number.
+#: For arguments up to the limit ``SMALL``, the first terms of the series at zero suffice. Larger arguments are
+#: increased in steps of 1 until they reach the limit ``LARGE``.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5
 _TRIGAMMA_SMALL, _TRIGAMMA_LARGE = 1e-4, 5.0
 #: Digamma of 1 and Stirling's coefficients, with the precision of the C code.

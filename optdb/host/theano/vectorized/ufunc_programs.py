@@ -100,8 +100,8 @@ def program_of(
 ) -> UfuncProgram:
     """Translate a scalar op, applied to `inputs`.
 
-    `numbers` says which inputs are single numbers; the others have the shape of the block. `overwrites` maps an output
-    index to the index of the input that it overwrites.
+    `numbers` says which inputs are single numbers; the other inputs have the shape of the block. `overwrites` maps an
+    output index to the index of the input that it overwrites.
     """
     builder = _Builder()
     values: dict[Variable, _Value] = {}
@@ -183,7 +183,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return the outputs that need a register, each with the name of the array to which it is copied.
+    """Name the outputs; return the outputs that need a register, with the names of the arrays to which they are copied.
 
     An output may overwrite an input after the last step that reads the input.
     """

@@ -31,10 +31,10 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 
 
 class Job:
-    """A build that runs once for all nodes that need its result; `ops` names the nodes' ops in messages."""
+    """A build that runs once for all nodes that need its result; messages call the nodes' ops by the names `ops`."""
 
-    #: The effort, in characters. Among jobs whose waiting nodes have run in Python for equally long, the longer job
-    #: starts first.
+    #: The length of the code to compile, in characters. If the nodes waiting for two jobs have run in Python for the
+    #: same time, the job with more code starts first.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
@@ -82,7 +82,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Seconds for which the waiting nodes have run in Python."""
+        """How many seconds the nodes that wait for this job have so far spent in their Python code."""
         return sum(thunk.seconds for thunk in self._thunks())
 
 
@@ -91,13 +91,13 @@ class ModuleJob(Job):
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.module_hash, wanted.translation.ops)
-        #: Dropped when the job is over.
+        #: The module to build; None when the job is over.
         self._wanted: Wanted | None = wanted
         self.effort = wanted.translation.effort
 
     @property
     def wanted(self) -> Wanted:
-        """The module, until the job is over."""
+        """The module to build; it must not be read after the job is over."""
         assert self._wanted is not None, f"module {self.name} is no longer wanted"
         return self._wanted
 
@@ -109,7 +109,7 @@ class ModuleJob(Job):
 class ExtensionJob(Job):
     """A job that runs a program to build one of Theano's own extension modules."""
 
-    #: Measured in the same unit as the effort of modules.
+    #: The effort is measured in characters, as for modules.
     effort = 10 * building.MIN_UNIT_EFFORT
 
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:
@@ -138,7 +138,7 @@ class BackgroundBuilder(ModuleBuilder):
     def build(
         self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Any = None
     ) -> None:
-        """Compile modules that can share a unit; see `ModuleBuilder.build`."""
+        """Compile modules that can share a translation unit; see `ModuleBuilder.build`."""
         modules = list(modules)
         library = self._compile(modules, self._precompiled([modules], _Inline()))
         if library is not None:
@@ -280,8 +280,8 @@ class Background:
         except Cancelled:
             otherwise = QUEUED
         except Exception as error:
-            # The code may be correct (for example, the disk is full). The functions continue in Python, and report the
-            # reason.
+            # The error may have other causes than the code, such as a full disk. The functions continue in Python, and
+            # report the reason.
             for job in jobs:
                 job.reason = str(error)
         with self._lock:
@@ -308,11 +308,12 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The maximum effort of a unit, as a fraction of the total effort per compiler. Because of this limit, some jobs are
-#: left for later units, which are chosen by newer measurements.
+#: A translation unit contains at most this fraction of one compiler's share of the code. The other jobs are left for
+#: later units, which are chosen by newer measurements.
 _SHARE = 0.6
 
-#: The minimum of this limit, because parsing the headers would take more than a quarter of the time of smaller units.
+#: The limit is at least this number of characters, because parsing the headers would take more than a quarter of the
+#: time of smaller units.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 

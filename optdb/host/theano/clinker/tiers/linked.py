@@ -82,7 +82,7 @@ class TieredLink:
     ) -> ChangingThunk | None:
         """Return a thunk that runs a node in Python at first; None if the node's module is built or unknown."""
         linked = self._nodes.linked(node, no_recycling)
-        wanted = linked.wanted  # None after another thread has loaded the module
+        wanted = linked.wanted  # `wanted` is None once a thread has loaded the module
         if wanted is None or wanted.module_hash not in self._missing:
             return None
         in_python = node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
@@ -122,7 +122,7 @@ def _maker_in_c(
     compute_map: Cells,
     no_recycling: Sequence[Variable],
 ) -> Callable[[], Any]:
-    # Theano may replace cells in its dictionary after the thunks are made.
+    # Look up the storage now, because Theano may change its dictionaries after the thunks are made.
     storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
     return lambda: nodes.thunk(linked, node, storage, computed, no_recycling)
 

@@ -110,7 +110,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Set the lock that calls of a machine hold, and its tiered class if a node runs in Python."""
+        """Set the lock that calls of a machine hold; if a node runs in Python, also set the machine's tiered class."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine

@@ -122,7 +122,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # The machine of a function on a device has its own ``turn``, or None if the function has no arrays on the device.
+    # If the function runs on a device, the machine has its own ``turn``, which is None if no arrays are on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

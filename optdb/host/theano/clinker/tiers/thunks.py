@@ -24,7 +24,7 @@ class CompilerWarning(UserWarning):
 class ChangingThunk:
     """Runs a node in Python until the node's job is done, and then in C with the thunk from `make_in_c`.
 
-    `cells` is the storage of the node's outputs.
+    `cells` maps variables to their storage.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # For example, a library cannot be loaded. The node then continues to run in Python.
+                # If, for example, a library cannot be loaded, the node continues to run in Python.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:
@@ -109,7 +109,7 @@ class ChangingThunk:
 
     def _compute_in_c(self) -> Any:
         """Wait for the C code of a node without a Python implementation, and run it."""
-        self.seconds = float("inf")  # so that the job is built next
+        self.seconds = float("inf")  # makes this job the next to be built
         self._queue.wait([self.job])
         self.change_over()
         return self.current()

@@ -21,7 +21,7 @@ class _DeferredInterrupts:
     """A reentrant context manager that defers SIGINT until the outermost block exits."""
 
     def __init__(self) -> None:
-        #: For each entered block, the handler to restore at exit; None if the block restores none.
+        #: For each entered block, the handler that is restored at the block's exit; None if no handler is restored.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 

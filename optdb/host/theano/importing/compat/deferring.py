@@ -38,10 +38,10 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: Further entries for `_BOUND`, for packages that SciPy itself imports on first use from `versions.SCIPY_LAZY` on.
+#: Added to `_BOUND` for SciPy `versions.SCIPY_LAZY` and later, which import these packages on first use.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
-#: The modules ``a.b`` in statements ``from a.b import c``.
+#: Maps the module ``a.b`` in a statement ``from a.b import c`` to the module that replaces it.
 _SOURCES = {"scipy.signal.signaltools": f"{_HERE}.scipy_signal", "scipy.signal.sigtools": f"{_HERE}.scipy_signal"}
 
 

@@ -84,7 +84,7 @@ def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
 
 
 def _head(stamp: bytes, code: bytes | memoryview) -> bytes:
-    """Return the header of a cache file, including a digest with which damage to the code is detected."""
+    """Return the header of a cache file, including a digest that reveals damage to the code."""
     return stamp + hashlib.blake2b(code, digest_size=_DIGEST_BYTES).digest()
 
 

@@ -1,8 +1,8 @@
 """Rewrites the syntax tree of a module of Theano or of a library that uses it (see `libraries`).
 
 `REDIRECTED` redirects imports to the package `modules`. If NumPy promotes by type alone, operators and binary NumPy
-functions whose operands may be numbers become calls to functions in `promotion`. The first statement of translated code
-adds to the namespace the functions that the code calls, so that the code also runs as ``__main__``. Line numbers do not
+functions whose operands may be numbers become calls to functions in `promotion`. Translated code begins with a
+statement that adds helper functions to its namespace, so that the code also runs as ``__main__``. Line numbers do not
 change.
 """
 
@@ -45,8 +45,8 @@ LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
 _SCIPY = f"{HERE}.scipy"
 
-#: Maps removed attributes of arrays to their replacements. They are translated for objects of any type, because no
-#: other attributes in Theano have these names.
+#: Maps removed attributes of arrays to their replacements. The translation replaces them for objects of any type,
+#: because Theano uses these names only for arrays.
 RENAMED = {"tostring": "tobytes"}
 
 RENAMED_IN_TESTS = {
@@ -120,7 +120,7 @@ def table_digest() -> str:
 
 
 def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
-    """Add to a module's namespace the functions that translated code calls."""
+    """Add the helper functions of translated code to a module's namespace."""
     namespace.update(_helpers(promoting))
 
 
@@ -160,8 +160,8 @@ def _helper(name: str) -> str:
 
 
 class _Translator(ast.NodeTransformer):
-    #: Maps built-in functions to replacements that, as with older versions of NumPy, accept arrays with one element, or
-    #: print NumPy scalars like Python numbers.
+    #: Maps built-in functions to replacements that accept arrays with one element, or that print NumPy scalars like
+    #: Python numbers. With older versions of NumPy, the built-in functions did so themselves.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",

@@ -20,7 +20,7 @@ def common_in_c(dtype: str, other: str) -> str:
         promoted = {promoted_in_c(dtype), promoted_in_c(other)}
         return next(name for name in ("uint64", "int64", "uint32", "int32") if name in promoted)
     if "c" in kinds or "float16" in (dtype, other):
-        return np.promote_types(dtype, other).name  # no C code for these
+        return np.promote_types(dtype, other).name  # there is no C code for these dtypes
     # An integer of any size is converted to the float's dtype.
     return max((name for name in (dtype, other) if is_real_float(name)), key=lambda name: np.dtype(name).itemsize)
 

@@ -73,7 +73,7 @@ def _in_float64(function: Callable[..., Any]) -> entries.Entry:
 
 
 def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
-    """Return SciPy's function for complex numbers, which C code does not support, else the C code's series."""
+    """Return SciPy's function for complex numbers, which C code does not support; otherwise, the C code's series."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 

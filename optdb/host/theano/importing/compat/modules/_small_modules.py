@@ -117,7 +117,7 @@ for _name in ("get_config_h_filename", "get_config_var", "get_config_vars", "get
     setattr(_distutils, _name, getattr(sysconfig, _name))
 _distutils.spawn = _distutils.sysconfig = _distutils
 
-# Slow to import, and used by few programs.
+# These packages are slow to import, and few programs use them.
 _add("pdb", "pdb")
 _add("unittest", "unittest")
 _add("scipy", "scipy", submodules=("linalg",))

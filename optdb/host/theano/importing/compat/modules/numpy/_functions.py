@@ -128,7 +128,7 @@ def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
 
 
 def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) -> Any:
-    """Return the result type of arrays and scalars with these types."""
+    """Return the result type of arrays and scalars with the given types."""
     arrays = [numpy.dtype(dtype) for dtype in array_types]
     scalars = [numpy.dtype(dtype) for dtype in scalar_types]
     highest_array = _highest(arrays)
