@@ -1,8 +1,8 @@
 """optdb makes Theano compile fast.
 
 The public names are defined in other modules, and are imported from there on first use:
-``import optdb`` imports neither Theano nor NumPy. It installs an import hook, which lets a
-later ``import theano`` work (see ``optdb.composition``).
+``import optdb`` imports neither Theano nor NumPy. An import hook (see ``optdb.composition``) lets a later ``import
+theano`` work.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ __all__ = [
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 
-#: The names that were proposed for Theano, each with the code to write instead.
+#: Maps each name that was proposed for Theano to the code to write instead.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'optdb' has no attribute {name!r}{hint}")
     module, _, there = _LAZY_ATTRS[name].partition(":")
     value = _import(name, module, there or name)
-    globals()[name] = value  # the next use does not call __getattr__
+    globals()[name] = value  # later uses of the name do not call __getattr__
     return value
 
 
@@ -105,7 +105,7 @@ def _import(name: str, module: str, there: str) -> Any:
             raise
         from optdb.host import missing_theano
 
-        # Suppress the cause, because it would be printed first, and its message names only the fix for Theano.
+        # Suppress the original error: Python would print it first, and its message names only the fix for Theano.
         raise type(error)(missing_theano(name, error), name=error.name) from None
 
 

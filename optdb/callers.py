@@ -7,7 +7,7 @@ from types import FrameType
 
 __all__ = ["caller_level"]
 
-#: Packages whose frames may lie between the user's code and a warning, including the frames of decorators and imports.
+#: Packages whose frames may lie between the user's code and a warning; imports and decorators add such frames.
 _WITHIN = ("optdb", "pytensor", "theano", "importlib", "functools", "contextlib")
 
 

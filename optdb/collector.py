@@ -58,7 +58,7 @@ class _Promotion:
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Promote all young objects, unless some objects are frozen: promotion would thaw them.
+        """Promote all young objects, unless some objects are frozen, which promotion would thaw.
 
         If more than half of all objects have been promoted since the last full collection, run a full collection
         instead. If there are very many young objects, leave them to Python's own collection, which traverses them once.
@@ -83,7 +83,7 @@ class _Promotion:
         gc.unfreeze()
 
     def _are_frozen(self) -> bool:
-        """Return whether any objects are frozen now, or were frozen in one of the last `UNASKED` checks."""
+        """Return whether objects are frozen; after finding some, do not look again for `UNASKED` calls."""
         if self._unasked:
             self._unasked -= 1
             return True

@@ -1,6 +1,6 @@
 """Connects optdb's packages. Installs the import hook, and installs optdb's parts in Theano once Theano is imported.
 
-This module is the only one that refers to all packages. It imports none of these packages before Theano is imported:
+This module is the only one that refers to all packages. None of these packages is imported before Theano is imported:
 ``import optdb.codegen`` imports no part of the host.
 """
 
@@ -29,7 +29,7 @@ HOSTS = (
 
 
 class _HostFinder:
-    """Waits for the first import of Theano or of a library built on it, and then prepares the host."""
+    """Waits for the first import of Theano or of a library built on Theano, and then prepares the host."""
 
     _lock = threading.Lock()
     #: Whether the host has been prepared.
@@ -39,7 +39,10 @@ class _HostFinder:
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Install the host's finders and return their result. Return None for modules that are not in `HOSTS`."""
+        """Install the host's import finders, and return their result for the module.
+
+        Return None for modules that are not in `HOSTS`.
+        """
         if name not in HOSTS:
             return None
         with cls._lock:
@@ -95,7 +98,7 @@ def compose() -> None:
 
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:
-    """Link a function for an OpenCL device. The modules that do this are imported when the first function is linked."""
+    """Link a function for an OpenCL device. The modules for linking are imported when the first function is linked."""
     from optdb.opencl.simulator.execution.opencl_linker import link_with_host_state
 
     return link_with_host_state(linker, *storage)

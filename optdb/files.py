@@ -33,11 +33,11 @@ _ELF64 = struct.Struct("<40sQ10xHH2x")
 
 
 class NotAFileError(OSError):
-    """A path refers to a FIFO, a device, a socket or a folder."""
+    """Raised if a path refers to a FIFO, a device, a socket or a folder."""
 
 
 class FileTooLargeError(OSError):
-    """A file is larger than the caller allows; `nbytes` is its size."""
+    """Raised if a file is larger than the caller allows; `nbytes` is the file's size."""
 
     def __init__(self, nbytes: int, path: Path) -> None:
         super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
@@ -45,7 +45,7 @@ class FileTooLargeError(OSError):
 
 
 class ChangedFileError(OSError):
-    """A file became shorter or longer while it was read."""
+    """Raised if a file became shorter or longer while it was read."""
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

@@ -19,11 +19,11 @@ BOOL = (("True", True), ("False", False), ("true", True), ("false", False), ("1"
 
 
 class FlagError(ValueError):
-    """A flag does not exist, or does not accept a value."""
+    """Raised if a flag does not exist or does not accept a value."""
 
 
 class UnknownMode(FlagError):
-    """No mode has this name."""
+    """Raised if no mode has a given name."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Flag:
         return read if self.reads else text
 
 
-#: Matches a device given as a platform number and a device number, such as ``opencl0:1``. Any other text is matched
-#: against parts of devices' names.
+#: Matches a device given as a platform number and a device number, such as ``opencl0:1``. Any other text is searched
+#: for in devices' names.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
 #: Matches a device's name in Theano's own GPU back-end, such as ``cuda0``.
@@ -333,12 +333,12 @@ FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-#: Values from the command line that override the user's values, by flag name. They take effect when Theano is imported.
+#: Values from the command line, by flag name; when Theano is imported, they override the user's values.
 FORCED: dict[str, Any] = {}
 
-#: The flags that name the devices of Theano's own GPU back-end, and the corresponding flags of optdb.
+#: Maps each flag that names a device of Theano's own GPU back-end to the corresponding flag of optdb.
 _FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
-#: The prefixes of device names in Theano's own GPU back-end, and the corresponding devices of optdb.
+#: Maps each prefix of device names in Theano's own GPU back-end to the corresponding device of optdb.
 _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 

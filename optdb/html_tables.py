@@ -22,7 +22,7 @@ class HtmlTables:
     if TYPE_CHECKING:
 
         def render(self) -> Table | Group:
-            """Return the printed form; a class that defines ``__rich__`` does not need this method."""
+            """Return the tables to print; a class that defines ``__rich__`` does not need this method."""
 
     def __rich__(self) -> Table | Group:
         return self.render()
@@ -33,7 +33,7 @@ class HtmlTables:
 
 
 class ReportTables(HtmlTables):
-    """Base class for reports; an interactive session shows them as printed text."""
+    """Base class for reports, which an interactive session shows as printed text."""
 
     def __repr__(self) -> str:
         return str(self).rstrip() or f"<{type(self).__name__} without rows>"

@@ -30,7 +30,7 @@ def use(selection: Mapping[str, Sequence[str]]) -> None:
 
 
 def when_changed(callback: Callable[[], None]) -> None:
-    """Call a function now, and each time the flag is set."""
+    """Call a function now, and each time the flag optdb.trace is set."""
     _changed.append(callback)
     callback()
 

@@ -51,7 +51,7 @@ def restore(
     """Restore a simulator from the content of its pickle.
 
     `rebuild` names the function that rebuilds the simulator from the other parameters, as ``'module:name'``; importing
-    its module may need PyOpenCL. `values` contains the values of the shared variables, and `method_inputs` the values
+    this module may need PyOpenCL. `values` contains the values of the shared variables, and `method_inputs` the values
     of inputs that calls update. Raise `SimulatorNotRestored` if there is no device at all, and RuntimeError if Theano's
     flags forbid unpickling functions.
     """

@@ -70,7 +70,7 @@ def explain(
     from optdb.cli.explain import can_draw, explain_script
 
     _check_script(script)
-    # Check this first, because the script may run for a long time.
+    # Check for graphviz first, because the script may run for a long time.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     _force(topo, tiered)

@@ -50,7 +50,7 @@ SYSTEM_FOLDERS = (
 )
 #: A path begins after a space or a punctuation mark, or after a compiler option such as -L.
 _BEGIN = r"(?:(?<=-[ILB])|(?<![\w./~$-]))"
-#: A path without spaces. In a sentence, a dot may follow the path.
+#: A path without spaces. In a sentence, a full stop may follow the path.
 _PATH = re.compile(rf"{_BEGIN}/[\w+@~-][\w.+@~-]*(?:/[\w.+@~-]+)*(?<!\.)")
 #: A setting such as ``THEANO_FLAGS=base_compiledir=FOLDER,cxx=FILE``.
 _SETTING = re.compile(r"[\w.]+=(.*)")
@@ -64,7 +64,7 @@ def write_report(path: Path) -> int:
     OSError
         If the file cannot be written.
     """
-    path.touch()  # fail before the checks run, because they may take a minute
+    path.touch()  # fail early if the file cannot be written: the checks may take a minute
     status, found = _printed(lambda: checks.report(chosen_checks()))
     sections = {
         "system": "\n".join(_system()),
@@ -122,7 +122,7 @@ def _variables() -> Iterator[str]:
 def without_private(text: str) -> str:
     """Replace folders of the user and of projects with symbolic names, and the user's name elsewhere with ``USER``."""
     names = dict(_known())
-    for path in sorted(set(_paths(text))):  # a folder sorts before its contents
+    for path in sorted(set(_paths(text))):  # in sorted order, a folder precedes its contents
         if not any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, *names)):
             names[path] = f"$FOLDER{sum(name.startswith('$FOLDER') for name in names.values()) + 1}"
     for folder in sorted(names, key=len, reverse=True):

@@ -30,7 +30,7 @@ class CheckFailed(Exception):
     """Raised if a check fails; `finding` is the problem, and `cure` tells the user how to solve it.
 
     If the failure is not `fatal`, Theano works, but slowly. If the failure is `optional`, only the checked feature is
-    affected. The `mark` is one of `STYLES`; by default, `fatal` and `optional` determine it.
+    affected. By default, `fatal` and `optional` determine the `mark`, which is one of `STYLES`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A check's result: a mark from `STYLES`, and text, in which some lines are to be copied (`optdb.cli.terminal`)."""
+    """A check's result: a mark from `STYLES`, and texts for `optdb.cli.terminal.print_text`."""
 
     name: str
     mark: str
@@ -118,7 +118,7 @@ _BESIDE_NAME = 55
 
 
 def _unwrapped(value: str) -> str:
-    """Return a command or options as one line that users can copy; if it is long, it starts on a new line."""
+    """Return a command or options as one line that users can copy; a long line is printed below the check's name."""
     return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
 
 

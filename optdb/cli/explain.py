@@ -64,7 +64,7 @@ def _check(folder: Path) -> None:
 
 @contextmanager
 def _page(path: Path | None, title: str) -> Iterator[None]:
-    """Observe the functions compiled in the block; when it exits, even with an error, write a page about them."""
+    """Observe the functions compiled in the block; when the block ends, even with an error, write a page about them."""
     if path is None:
         yield
         return
@@ -83,7 +83,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw the graphs in `folder`; `pictures` is the folder's path as messages show it."""
+    """Print explanations, and draw the graphs in `folder`; messages show `pictures` as the folder's path."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

@@ -115,7 +115,7 @@ def _short(op: str) -> str:
 
 
 def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
-    """Return each rewriter's statistics in each of the engine's phases, the most frequently applied rewriter first."""
+    """Return each rewriter's statistics in each of the engine's phases, ordered by the number of applications."""
     rows: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for rule in run.rules:
@@ -147,7 +147,7 @@ def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
 
 
 def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
-    """Return the live bytes at each node, and the totals for one call."""
+    """Return how many bytes are live at each node, and the byte totals of one call."""
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
@@ -192,8 +192,9 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """Return a pair for each node: its position in its layer, counted from the middle, and the layer's number.
 
-    To keep edges short, sweeps order each layer's nodes by the mean position of their inputs and of their users, in
-    turn (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes that it uses.
+    To keep edges short, each sweep down orders a layer's nodes by the mean position of their inputs, and each sweep up
+    by the mean position of their users (the barycentre heuristic). `inputs` lists, for each node, the earlier nodes
+    that it uses.
     """
     layers = _layers(inputs)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]

@@ -23,7 +23,7 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in the user's settings or installation; frames inside Theano and optdb do not help users to correct them.
+#: Errors in the user's settings or installation, which a traceback into Theano and optdb does not explain.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
 #: The traceback of a `USER_ERRORS` error ends before the first frame in these folders.

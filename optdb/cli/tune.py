@@ -20,7 +20,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     """
     from optdb.cli import kernels
 
-    kernels.folder()  # store results where compiled functions look for them
+    kernels.folder()  # select the folder in which compiled functions look for results
     from optdb.codegen.gemm import tune, tuning_table
     from optdb.codegen.gemm.blocks import table_class
     from optdb.codegen.gemm.problem import CLASSES

@@ -29,7 +29,7 @@ _SUM, _MOMENTS = 0, 1
 
 
 def _words(names: str) -> list[tuple[str, Any]]:
-    """Return 64-bit fields, for numbers and addresses, with the given names."""
+    """Return ctypes fields with the given names; each field holds a number or an address in 64 bits."""
     return [(name, ctypes.c_uint64) for name in names.split()]
 
 
@@ -94,11 +94,11 @@ class Member:
         self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
-        #: Whether C code runs the rounds in the current attempt; the same on all devices.
+        #: Whether C code runs the rounds in the current attempt; the value is the same on all devices.
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
-        """Begin an attempt at a step; the attempt's number, `attempt`, is higher than those of earlier attempts.
+        """Begin an attempt at a step; the number `attempt` is higher than in earlier attempts.
 
         The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; all
         devices pass the same value.
@@ -129,7 +129,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """A vector that a round reduces."""
+    """The properties of a vector that an all-reduce reduces."""
 
     dtype: AnyDtype
     size: int
@@ -139,7 +139,7 @@ class VectorSpec:
 
 
 class ExchangeRound:
-    """One device's part in an all-reduce: its vectors on the host, and the results.
+    """The state of an all-reduce for one device: the device's vectors on the host, and the results.
 
     Other devices read the vectors. The object and the vectors must stay unchanged until all devices have finished the
     round.
@@ -193,7 +193,7 @@ class ExchangeRound:
 
     @property
     def call(self) -> PreparedCall | None:
-        """The prepared call that waits for the vectors and computes the results; None if Python does both."""
+        """The prepared call that waits for the vectors and computes the results; None if Python waits and computes."""
         library = loop_library()
         if library is None or self._member is None:
             return None
@@ -208,7 +208,7 @@ class ExchangeRound:
 
     @property
     def is_native(self) -> bool:
-        """Whether C code runs the round in the current attempt; the same on all devices."""
+        """Whether C code runs the round in the current attempt; the value is the same on all devices."""
         return self._member is not None and self._member.is_native
 
     def run(self) -> None:
@@ -228,12 +228,12 @@ class ExchangeRound:
 
 @dataclass(eq=False, slots=True)
 class EnqueueGive(Transfer):
-    """A non-blocking copy of a round's result to the device."""
+    """A copy of an all-reduce's result to the device, which does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "give"
 
     round: ExchangeRound
-    number: int  #: The vector's index in the round.
+    number: int  #: The vector's index in `round.results`.
     target: Any
     offset: int
 
@@ -251,7 +251,7 @@ class EnqueueGive(Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueAllReduce(Transfer):
-    """Waits until the round's vectors from all devices are on the host, and computes the results."""
+    """Waits until the vectors of all devices are on the host, and computes the results of the all-reduce."""
 
     kind: ClassVar[str] = "all-reduce"
     _fields: ClassVar = ()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         """Type hints that PyOpenCL's arrays lack."""
 
         queue: cl.CommandQueue
-        #: None if the array has no elements; the hint omits None because callers check the size first.
+        #: The buffer is None if the array has no elements. The type hint omits None, because callers check the size
+        #: first.
         base_data: cl.Buffer
 
         def __getitem__(self: _A, index: Any) -> _A:
@@ -55,7 +56,8 @@ class DeviceArray(Array):
     """
 
     #: This priority is lower than that of NumPy's arrays, so that `host + device` is computed on the host, like
-    #: `device + host`. It is higher than that of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
+    #: `device + host`. The priority is higher than that of NumPy's scalars, so that `np.float32(2) * device` stays on
+    #: the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +92,10 @@ class DeviceArray(Array):
 
     @property
     def flags(self) -> Any:
-        """The memory layout flags. In a trace, only `c_contiguous` exists, and reading it records a guard."""
+        """The memory layout flags.
+
+        While a function is traced, only the flag `c_contiguous` exists, and reading this flag records a guard.
+        """
         if dispatch.tracing() is None:
             return super().flags
         in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
@@ -101,7 +106,7 @@ class DeviceArray(Array):
         return copy(self if queue is None else self.with_queue(queue))
 
     def get(self, queue: Any = None, ary: HostArray | None = None) -> HostArray:
-        """Return the values as a NumPy array; they are written to `ary` if it is given."""
+        """Return the values as a NumPy array, which is `ary` if `ary` is given."""
         if ary is not None and not _fits(ary, self):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
@@ -271,7 +276,7 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return an array's values in C order, whatever its strides; they are written to `out` if it fits.
+    """Return an array's values as a C-contiguous host array, which is `out` if `out` fits.
 
     If a list `begun` is given, the values are valid only after the queue has finished, and objects that must live until
     then are appended to the list.
@@ -323,7 +328,7 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory that an array spans; it must not be written to, and must not be read after the block exits."""
+    """Map the memory that an array spans; do not write to this memory, and do not read it after the block exits."""
     if not array.size:
         yield to_host(array)
         return

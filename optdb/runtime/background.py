@@ -1,7 +1,7 @@
 """Background threads, whose work no call waits for (`in_background`).
 
-A training step may take less than Python's switch interval of five milliseconds, so these threads yield more often, in
-`give_way` and `unhurried`. Outside background threads, `give_way` and `unhurried` never pause.
+A training step may take less than Python's switch interval of five milliseconds, so background threads yield more
+often, in `give_way` and `unhurried`. Outside background threads, `give_way` and `unhurried` never pause.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _turn = _Turn()
 def in_background(work: Callable[[], Result], name: str) -> Future[Result] | None:
     """Start work in a new thread called `name`; return None if the process is ending.
 
-    When the process ends, it waits for the thread.
+    At its end, the process waits for the thread.
     """
     thread = ThreadPoolExecutor(1, name, initializer=_begin)
     try:

@@ -21,7 +21,7 @@ from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
 
-#: Change this text whenever the format of entries changes, or the way in which programs are built from their sources.
+#: Change this text whenever the format of entries changes, or how programs are built.
 FORMAT = "optdb binary 1"
 
 #: The default size limit of the folder, in megabytes.
@@ -41,7 +41,7 @@ class CachedFile:
 
     path: Path
     size: int  #: In bytes.
-    used: float  #: The time of the last write or read.
+    used: float  #: The time at which the file was last written or read.
 
 
 class Binaries:
@@ -165,7 +165,7 @@ def current() -> Binaries:
 
 
 def for_device(device: Any) -> Binaries | None:
-    """Return the folder for a device's programs; None if they are not cached."""
+    """Return the folder for a device's programs; None if the programs are not cached."""
     folder = current()
     return None if not folder.limit or profile_of(device).quirks.keeps_binaries_itself else folder
 

@@ -21,7 +21,7 @@ from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: The alignment of values in bytes; the widest vector types in OpenCL require it.
+#: The alignment of values in bytes, which the widest vector types in OpenCL require.
 ALIGNMENT = 128
 
 #: The first and the last step that needs a value, and the value's size in bytes.
@@ -39,7 +39,7 @@ def peak(spans: Sequence[Span]) -> int:
 
 
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
-    """Assign each value a byte range in one of several pieces of memory, in order of first use.
+    """Assign each value a byte range in one of several pieces of memory, starting with the value that is used first.
 
     Each value gets the smallest gap that fits it. A piece has at most `limit` bytes, unless it holds a single, larger
     value. Return each value's piece and offset, and each piece's size in bytes.
@@ -73,12 +73,12 @@ class _Gaps:
 
     def __init__(self) -> None:
         self.total = 0
-        #: Map the start of each gap to its end, and the end to the start.
+        #: `_ends` maps the start of each gap to the gap's end, and `_starts` maps the end to the start.
         self._ends: dict[int, int] = {}
         self._starts: dict[int, int] = {}
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Take `size` bytes from the smallest gap that fits, or at the end.
+        """Take `size` bytes from the smallest gap that fits, or else at the end.
 
         Return the start; return None if no gap fits and the piece would become larger than `limit`.
         """
@@ -113,7 +113,7 @@ class CommandGroup:
     """Consecutive commands in a command list, for example the commands of one node."""
 
     commands: CommandList
-    #: For each of the group's variables, its `Memory`, which is live throughout the group.
+    #: The `Memory` objects of the group's variables, which are live during all commands of the group.
     operands: Iterable[Memory] = ()
 
 
@@ -183,7 +183,7 @@ def liveness(
 class IOBinding:
     """The inputs and outputs that use an external `Memory`; all other inputs and outputs of the list are copied."""
 
-    #: Maps an input to its external `Memory`, whose buffer may differ in each call.
+    #: Maps an input to its external `Memory`; each call may use a different buffer for the `Memory`.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
     #: Maps an output to its external `Memory`; in some calls, the `Memory` uses the assignment's own buffer
     #: (`BufferAssignment.fallback`).
@@ -306,7 +306,10 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a bound command, which is rebound with its operands. An upload becomes a copy on the device."""
+        """Return a bound command; rebinding an operand's `Memory` also rebinds the command.
+
+        An upload becomes a copy on the device.
+        """
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)

@@ -48,14 +48,14 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: The launch function, stored here because its lookup takes a microsecond.
+#: The launch function, stored here because looking it up in PyOpenCL for each launch takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
 #: Whether launches are printed; if they are, prepared calls are not used.
 _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Choose the launch function in advance, so that launches need not read the flag."""
+    """Choose the launch function in advance, so that launches need not read the flag optdb.trace."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -67,7 +67,7 @@ _OPERANDS = (Memory, cl.MemoryObject, Slot)
 _allocation_numbers = itertools.count(1)
 #: Maps a buffer handle to the number of its latest allocation, since drivers reuse handles.
 _latest_allocations: dict[int, int] = {}
-#: Returns a `Memory`'s buffer, and the offset in it.
+#: Returns a `Memory`'s buffer, and the offset at which the `Memory` starts in the buffer.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
 
@@ -80,9 +80,11 @@ class EnqueueKernel(Record):
     queue: cl.CommandQueue
     kernel: Any = saved(KernelRef.parse)  #: An OpenCL kernel, a `Code`, or a kernel in a file.
     global_size: tuple[int, ...] = saved(sizes)
-    local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
-    args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
-    #: Positions in `args` of buffers in which an array may start at any offset; the next argument is that offset.
+    local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose a size.
+    #: The arguments: buffers, NumPy scalars and local memory.
+    args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))
+    #: Positions in `args` of arrays that may start at any offset in their buffer; the offset is the argument after the
+    #: buffer.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
     #: The lock that is held while the arguments of a shared kernel object are set; None if the launch is bound.
@@ -130,7 +132,7 @@ class EnqueueKernel(Record):
         return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield each buffer with its operand number for `rebind`."""
+        """Yield the number and the value of each operand; `rebind` takes the number."""
         return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
@@ -212,7 +214,7 @@ class Transfer(Record):
         return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield each buffer with its operand number for `rebind`."""
+        """Yield the number and the value of each operand; `rebind` takes the number."""
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
     def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
@@ -278,7 +280,7 @@ class EnqueueFill(Transfer):
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     nbytes: int = saved(size)
-    pattern: Any = saved(_pattern)  #: A NumPy scalar; in a saved list, its bytes.
+    pattern: Any = saved(_pattern)  #: A NumPy scalar, or its bytes in a saved list.
 
     def prepared_call(self, calls: DriverCalls) -> PreparedCall:
         return calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
@@ -361,7 +363,7 @@ class AllocateBuffer:
 
 @dataclass(eq=False, slots=True)
 class HostCall:
-    """Host work between commands, with the reason why a recorded list cannot repeat it."""
+    """Host work between commands; `reason` says why a recorded list cannot repeat the work."""
 
     reason: str
 
@@ -381,7 +383,7 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: The number of times that the list was enqueued before the decision whether the list becomes a batch.
+    #: How many times the list was enqueued before `_decide` made the decision.
     _times = 0
     _is_decided = False
     #: Enqueues the list as a batch; None if Python enqueues the commands one by one.
@@ -430,7 +432,7 @@ class CommandList(list[Command]):
 
 
 def _repeated_call(command: Any) -> PreparedCall | None:
-    """Return a command's driver call if it never changes; None otherwise, for example for timed commands."""
+    """Return a command's driver call; return None if the call varies, for example for timed commands."""
     call: PreparedCall | None = getattr(command, "repeated_call", None)
     return call
 
@@ -440,6 +442,6 @@ _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUploa
 
 def command_list(value: Any, where: Where) -> CommandList:
     """Parse a saved command list."""
-    where.repeated = {}  # a reference means a size of this list's trace, and a different size in other traces
+    where.repeated = {}  # equal references mean different sizes in different traces
     commands: CommandList = _commands(value, where)
     return commands

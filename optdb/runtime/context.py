@@ -72,9 +72,9 @@ class Context:
     def in_caller(self) -> Context | None:
         """The context that runs small functions in the calling thread; None if the driver has no device that does this.
 
-        It has its own memory and queue, but shares `turn` with this context.
+        The returned context has its own memory and queue, but shares the lock (`turn`) with this context.
         """
-        # A context with a replaced profile represents a different device.
+        # A context whose profile was replaced represents a different device.
         is_plain = self.profile is profile_of(self.device)
         device = devices.in_caller(self.device) if is_plain else None
         if device is None:

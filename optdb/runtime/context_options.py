@@ -17,11 +17,11 @@ class InstructionSet:
     #: The type of an address in local memory, and the code that precedes a pointer to convert it to this type.
     address: str
     address_of: str
-    #: The type of the address of a group's signals (mbarriers or their emulation), and the number of 8-byte words that
-    #: the signals of each stage take.
+    #: The address type of a group's signals (mbarriers or their emulation), and the number of 8-byte words for one
+    #: stage's signals.
     signals: str
     signal_words: int
-    #: For each work item, the number of words of local memory through which the functions exchange numbers.
+    #: How many words of local memory the functions need for each work item, to exchange numbers between work items.
     exchanged_words: int
     #: The bodies of two macros: the head of loops over `i` that store results, and an instruction that orders or awaits
     #: the products of a warpgroup.
@@ -33,7 +33,7 @@ class InstructionSet:
 class BatchThresholds:
     """Thresholds for turning a list of commands into a batch; see `optdb.runtime.driver_batches`."""
 
-    #: How many times a list is enqueued command by command before it becomes a batch.
+    #: How many times a list is enqueued command by command before the list becomes a batch.
     times: int = 4
     #: A batch releases the GIL if it has at least this number of calls.
     calls: int = 8
@@ -52,7 +52,7 @@ class TransferSizes:
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """Selects among kernels, and among ways to run them, that all give the same results.
+    """Selects kernels, and how they are run; all selections give the same results.
 
     Tests use the options to select each implementation for small arrays.
     """
@@ -72,8 +72,8 @@ class ContextOptions:
     #: The tile for products with `warpgroup_tiles`, as fields of `gemm.warpgroups.WarpgroupTile`; None selects the
     #: fastest tile.
     warpgroup_tile: tuple[int, ...] | None = None
-    #: Maximum number of scalar operations per point in a kernel of `codegen.loops`; compile time grows faster than the
-    #: number of operations.
+    #: Maximum number of scalar operations per element in a kernel of `codegen.loops`; compile time grows faster than
+    #: the number of operations.
     loop_steps: int = 1500
     batch_thresholds: BatchThresholds = BatchThresholds()
     transfer_sizes: TransferSizes = TransferSizes()

@@ -1,8 +1,8 @@
 """Replaces the driver's OpenCL header with declarations of the built-in functions that a source uses.
 
-Some drivers parse a 900 kB header before each program. Clang skips the header if its include guard is defined; the
-program then declares what it uses. Rare functions and constants are not listed: programs that use them are built with
-the header. Functions and types are from the OpenCL C Specification 1.2, sections 6.1 and 6.12.
+Some drivers parse a 900 kB header before each program. Clang skips the header if the header's include guard is defined,
+but then the program must declare the functions that it uses. Rare functions and constants are not listed: programs that
+use them are built with the header. Functions and types are from the OpenCL C Specification 1.2, sections 6.1 and 6.12.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ class LookupTable:
     """A function that computes a table from an array and some numbers."""
 
     compute: Callable[..., HostArray]
-    shape: Callable[..., Sequence[Any]]  #: Takes the same arguments as `compute`, and returns the table's shape.
-    numbers: int  #: The count of numbers that `compute` takes in addition to the array.
+    #: A function that takes the arguments of `compute` and returns the table's shape.
+    shape: Callable[..., Sequence[Any]]
+    numbers: int  #: How many numbers `compute` takes in addition to the array.
 
 
 TABLES: dict[str, LookupTable] = {}
@@ -46,7 +47,7 @@ def _table(
 
 @_table(shape=lambda values, columns: values.shape, numbers=1)
 def classes(values: HostArray, columns: int) -> HostArray:
-    """Return class indices; raise ValueError if an index does not select one of the columns."""
+    """Return class indices; raise ValueError if an index is not in ``range(columns)``."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
@@ -82,7 +83,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """For each number in `distinct`, return where its run in `mentions` starts; pad with the length of `mentions`."""
+    """Return where each distinct number first occurs in the sorted numbers, padded with the count of all numbers."""
     _check(named, ndim=1)
     _, is_first = _ordered(named)
     return _filled_up(np.flatnonzero(is_first), len(named) + 1, len(named))
@@ -153,7 +154,7 @@ class DeferredArray:
     dtype: AnyDtype
     source: Source
 
-    # With this value, NumPy's functions raise TypeError instead of wrapping the object in an array.
+    # If `__array_ufunc__` is None, NumPy's functions raise TypeError instead of wrapping the object in an array.
     __array_ufunc__ = None
 
     @property
@@ -226,7 +227,7 @@ class FromNumbers(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reshaped(Record):
-    """A source with a new shape."""
+    """The array of another source, with a new shape."""
 
     kind: ClassVar[str] = "reshaped"
 

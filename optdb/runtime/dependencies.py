@@ -30,7 +30,7 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """For each byte in a buffer, the latest phase or stage of commands that write it, and of commands that read it."""
+    """The latest phase (or stage) that writes each byte of a buffer, and the latest that reads each byte."""
 
     def __init__(self) -> None:
         #: The start of each part, in ascending order; all bytes of a part have the same numbers.

@@ -50,7 +50,7 @@ class DeviceQuirks:
     shared_launch_s: float = 0.0
     #: Seconds to compile a kernel in a new program; merged launches must save this time over several calls.
     kernel_compile_s: float = 0.0
-    #: Overhead in seconds of a copy between buffers; unless it is 0, small copies share a launch.
+    #: Overhead in seconds of a copy between buffers; if this is not 0, small copies share a launch.
     copy_s: float = 0.0
     #: A buffer has the same address in all kernels, so kernels may receive the address as a number.
     keeps_addresses: bool = False
@@ -68,7 +68,7 @@ class DeviceQuirks:
     wrong_vector_functions: frozenset[str] = frozenset()
     #: The driver caches binaries itself, so optdb does not.
     keeps_binaries_itself: bool = False
-    #: The device checks each memory access, which makes it slow; it is chosen last.
+    #: The device checks each memory access and is therefore slow, so it is chosen last.
     is_memory_checker: bool = False
     #: After all contexts have been released, the driver must reload a large library, so the context of a trial is kept.
     drops_library_with_contexts: bool = False
@@ -102,7 +102,7 @@ class KnownQuirk:
     """A row in `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the reason."""
 
     name: str  #: A field of `DeviceQuirks`.
-    reason: str  #: The observation or measurement, and the driver version.
+    reason: str  #: The observation or measurement that shows the quirk, and the driver's version.
     value: bool | float | frozenset[str] = True  #: The field's value.
     platform: str = ""  #: A part of the platform's name, case-insensitive; empty for all platforms.
     vendor: str = ""  #: A part of the vendor's name, case-insensitive; empty for all vendors.
@@ -245,7 +245,7 @@ class DeviceProfile:
 
     @property
     def short_name(self) -> str | None:
-        """The platform's common name, a key of `SHORT_NAMES`; None if it has none."""
+        """The platform's common name, which is a key of `SHORT_NAMES`; None if the platform has no common name."""
         platform = self.platform_name.casefold()
         return next((name for name, part in SHORT_NAMES.items() if part in platform), None)
 
@@ -258,8 +258,8 @@ class DeviceProfile:
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, like a CPU core.
 
-        If so, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
-        processes one element, and the items in a group share local memory.
+        On such devices, a work item processes a contiguous range of elements, and a group has one item. On other
+        devices, each item processes one element, and the items in a group share local memory.
         """
         return self.device_kind == "cpu"
 

@@ -285,7 +285,7 @@ def _missing(wanted: str, is_numbered: bool) -> str:
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
-    """Return the devices that a name selects, by the first rule that matches any device.
+    """Return the devices that a name selects; the first rule that matches any device applies.
 
     For example, ``intel`` prefers Intel's driver to other drivers for Intel processors.
     """
@@ -380,7 +380,8 @@ def request_in_caller() -> None:
 def in_caller(device: cl.Device) -> cl.Device | None:
     """Return the device on `device`'s platform that runs commands in the calling thread; None if there is none.
 
-    This device uses one core; a launch on it need not wake or await other threads. No list of devices contains it.
+    This device uses one core, so a launch need not wake or await other threads. No list of devices contains this
+    device.
     """
     devices = device.platform.get_devices()
     if device not in devices or profile_of(device).runs_in_caller:  # the list does not contain sub-devices

@@ -27,7 +27,7 @@ _KEPT_EVENTS = 64
 
 
 class Listener(Protocol):
-    """Receives a thread's commands instead of the device's queue."""
+    """An object that receives the commands of a thread, which then do not go to the device's queue."""
 
     #: Whether commands are only recorded. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
@@ -65,7 +65,7 @@ def listening() -> Listener | None:
 
 
 def tracing() -> Any:
-    """Return the listener that traces this thread's commands; None if they are enqueued."""
+    """Return the listener that traces this thread's commands; None if the commands are enqueued."""
     listener = _state.listener
     return listener if listener is not None and listener.tracing else None
 
@@ -123,7 +123,7 @@ class _HeldLaunch:
 
 
 class HeldCommands:
-    """A listener that holds the commands of one thread until `release` or `enqueue`."""
+    """A listener that holds the commands of one thread until `release` or `enqueue` is called."""
 
     tracing = False
     takes_bound = False

@@ -107,7 +107,7 @@ class DriverCalls:
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker that follows a queue's commands; the call writes its event's handle to address `event`."""
+        """Prepare a marker after a queue's commands; the call writes the marker event's handle to address `event`."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -177,7 +177,7 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """A sequence of work: C code makes the prepared calls, and Python does the rest.
+    """A sequence of calls: C code makes the prepared calls, and Python calls the fallbacks of the remaining calls.
 
     The batch keeps the `calls` alive, but not the objects whose handles they contain. Each call has a fallback in
     Python, which runs if the call fails or is None.
@@ -189,12 +189,13 @@ class Batch:
         self.records = call_records(calls)
         #: The number of calls that C code makes.
         self.calls = sum(call is not None for call in calls)
-        #: Whether C code does all the work and only enqueues commands, and therefore never waits for another thread.
+        #: Whether C code makes all calls and the calls only enqueue commands, and therefore never wait for another
+        #: thread.
         self.only_enqueues = all(call is not None and call.func.__name__ in _ENQUEUE for call in calls)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return a batch that does the work of several batches in sequence."""
+        """Return a batch that makes the calls of several batches in sequence."""
         whole = cls((), [fallback for batch in batches for fallback in batch._fallbacks])
         whole._kept = batches
         whole.calls = sum(batch.calls for batch in batches)
@@ -207,11 +208,11 @@ class Batch:
 
     @property
     def is_native(self) -> bool:
-        """Whether C code does all the work."""
+        """Whether C code makes all calls."""
         return self.calls == len(self._fallbacks)
 
     def run(self, done: int = 0) -> None:
-        """Do the work, except for its first `done` parts; propagate errors that fallbacks raise."""
+        """Make all calls except the first `done` calls; propagate errors that fallbacks raise."""
         library = loop_library()
         while done < len(self._fallbacks):
             if library is not None:
@@ -283,7 +284,7 @@ def loop_library() -> ctypes.CDLL | None:
 
 @functools.cache
 def _loop_with_gil() -> ctypes.PyDLL:
-    """Return the library with the loop over calls, loaded for calls that keep the GIL; it must already be compiled."""
+    """Return the compiled library with the loop over calls, loaded for calls that keep the GIL."""
     library = loop_library()
     assert library is not None, "the caller has checked it"
     return ctypes.PyDLL(library._name, handle=library._handle)

@@ -232,7 +232,7 @@ POINTERS = ("global", "constant", "local")
 
 @functools.cache
 def argument_nbytes(kind: str) -> int:
-    """Return a kernel argument's size in bytes; its kind is a number's dtype or `LONG16`."""
+    """Return the size in bytes of a kernel argument; `kind` is the dtype of a number, or `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 

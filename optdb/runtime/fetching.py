@@ -40,7 +40,7 @@ class EventHandle:
 
 @dataclass(eq=False, slots=True)
 class EnqueueFetch(Transfer):
-    """A copy to a C-contiguous host array at a fixed address; it does not block if it has a prepared call."""
+    """A copy to a C-contiguous host array at a fixed address; the copy does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "fetch"
     _fields: ClassVar = (("source", "offset"),)

@@ -30,7 +30,7 @@ def grid_words(context: cl.Context) -> cl.Buffer:
 
 
 def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
-    """Return the counters and failure flag of a queue's context; None if it has had no persistent launches."""
+    """Return the counters and failure flag of a queue's context; None if the context has had no persistent launches."""
     return _words.get(queue.context.int_ptr) if _words else None
 
 
@@ -45,7 +45,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def finish_queue(queue: cl.CommandQueue) -> None:
-    """Wait for a queue; raise DeviceError if a persistent launch in it failed."""
+    """Wait for a queue; raise DeviceError if a persistent launch in the queue failed."""
     if _words:
         check_launches(queue)
     queue.finish()

@@ -26,7 +26,7 @@ def pays_zero_copy(nbytes: int) -> bool:
 
 
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
-    """Wrap an array's memory in a buffer; the array must be writable if the device writes to the buffer.
+    """Wrap an array's memory in a buffer; if the device `writes` to the buffer, the array must be writable.
 
     Until the commands that use the buffer are complete, only the device may change the array, and the caller must keep
     the buffer alive. Return None if the device has its own memory, or if the array is small, not C-contiguous,

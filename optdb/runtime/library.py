@@ -31,7 +31,8 @@ _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
 
-# With this variable, PyOpenCL warns if its cache is not writable, instead of raising KeyError.
+# If this variable is empty, PyOpenCL only warns if its cache is not writable. Without the variable, PyOpenCL raises
+# KeyError.
 os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
 
 
@@ -48,7 +49,7 @@ def _generate_invokers() -> None:
     The database fails if it is damaged or the disk is full, and blocks if another process has locked it.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
-    cl._PYOPENCL_NO_CACHE = True  # like PyOpenCL's environment variable, this keeps the module from opening a database
+    cl._PYOPENCL_NO_CACHE = True  # keeps PyOpenCL from opening its database
     try:
         from pyopencl import invoker
     finally:

@@ -58,7 +58,7 @@ class PackedVector:
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
         self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
-        #: The buffer's size in bytes; without elements, there is no buffer.
+        #: The buffer's size in bytes; a vector without elements has no buffer.
         self.nbytes = nbytes
         #: Whether the host reads and writes the buffer in place.
         self.is_mapped = maps_buffers(context)
@@ -89,7 +89,7 @@ class PackedVector:
         return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
 
     def copy_from(self, other: PackedVector) -> None:
-        """Copy all elements from `other`, a vector with the same shapes and context; the device copies them."""
+        """On the device, copy all elements from `other`, a vector with the same shapes and context."""
         if self.nbytes:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 

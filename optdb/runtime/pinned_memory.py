@@ -29,7 +29,7 @@ from optdb.runtime.library import cl
 #: free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
-#: The number of blocks that a download uses in turn.
+#: The number of blocks that a download uses, one after another.
 _DOWNLOADING = 2
 #: The minimum number of bytes that a thread copies, and the maximum number of threads; more threads were not faster.
 _NBYTES_PER_THREAD, _MOST_THREADS = 1 << 21, 4
@@ -42,11 +42,12 @@ class _Block:
     buffer: cl.Buffer  #: Keeps the memory alive.
     memory: HostArray  #: The bytes.
     event: Any = None  #: The event of the latest copy; None if there was none.
-    is_downloading: bool = False  #: Whether a download uses the block, even if the latest copy has completed.
+    #: Whether a download uses the block, which can last longer than the block's latest copy.
+    is_downloading: bool = False
 
     @property
     def is_free(self) -> bool:
-        """Whether no download uses the block, and the latest copy has completed or failed."""
+        """Whether the block can be reused: no download uses it, and its latest copy has completed or failed."""
         if self.is_downloading:
             return False
         return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
@@ -73,7 +74,7 @@ class _Copiers:
             for copy in copies:
                 copy.result()
         finally:
-            wait(copies)  # after an interrupt, the caller may reuse the target: no thread must be writing to it then
+            wait(copies)  # after an interrupt, the caller may reuse the target, so end all writes first
 
 
 class PinnedMemory:
@@ -224,7 +225,7 @@ def known_pinned_memory(context: Context) -> PinnedMemory | None:
 
 
 def _tried(context: Context) -> PinnedMemory | None:
-    """Return pinned memory if copies through it are correct; measure whether they are faster."""
+    """Measure whether copies through pinned memory are faster; return the memory if the copies are correct."""
     queue = context.queue
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result, of_driver = np.empty_like(value), np.empty_like(value)

@@ -89,8 +89,8 @@ class Recorder:
         #: Maps the id of each table computed in the current step to the table and its source.
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
         self.held: HeldCommands | None = None
-        # Maps a buffer's handle to its allocation number and `Memory`. The number is needed because drivers reuse
-        # handles, even for buffers that another thread allocates.
+        # Maps a buffer's handle to its allocation number and `Memory`. The allocation number is needed because drivers
+        # reuse handles, even for buffers that another thread allocates.
         self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager
@@ -164,7 +164,10 @@ class Recorder:
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its current values; for a constant upload, keep the target's buffer instead."""
+        """Record an upload and its current values.
+
+        A constant upload is not recorded: the recording keeps the target's buffer, to which no later command writes.
+        """
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target
@@ -248,7 +251,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command (a launch with its kernel's source); raise Untraceable if files cannot store it."""
+        """Record a command, and the source of a launched kernel; raise Untraceable if files cannot store it."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

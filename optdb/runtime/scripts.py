@@ -1,4 +1,4 @@
-"""Calls that feed a device, made either immediately (`Immediate`) or later without the GIL (`Script`).
+"""Calls that give commands to a device: `Immediate` makes calls at once, and `Script` later, without the GIL.
 
 If several devices finish together, their threads wait for the GIL, which costs each thread tenths of a millisecond. A
 thread therefore prepares a script while the devices compute, and C code runs it.
@@ -19,7 +19,7 @@ from optdb.runtime.library import cl
 
 
 class Arrival:
-    """Copies in progress, as events or as a script's commands; any thread may wait for them."""
+    """Copies in progress, each given as an event or a `ScriptedCopy`; any thread may wait for the copies."""
 
     def __init__(self, events: Sequence[Any]) -> None:
         self._events = events
@@ -31,7 +31,7 @@ class Arrival:
 
 
 def finish_event(event: Any) -> None:
-    """Wait for an event or a script's command; the GIL is released only if the event is not complete."""
+    """Wait for an event or a scripted copy; keep the GIL if the event is already complete."""
     if event is None:
         return
     if not isinstance(event, cl.Event) or event.command_execution_status != cl.command_execution_status.COMPLETE:
@@ -67,17 +67,17 @@ class NativeAgreement:
     def agree(self, timeout: float) -> bool:
         """Agree, and wait at most `timeout` seconds for the other threads; return whether all agreed.
 
-        If they do not all agree in time, the agreement has failed permanently.
+        If not all threads agree in time, the vote has failed permanently.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
     def give_up(self) -> bool:
-        """Make the agreement fail unless all threads have agreed; return whether it has failed."""
+        """Make the vote fail unless all threads have agreed; return whether the vote has failed."""
         return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
 
 
 class Latch:
-    """A latch on which threads wait until another thread opens it. It is safe against interrupts."""
+    """A latch on which threads wait until another thread opens it. Interrupts cannot break the latch."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -85,7 +85,7 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Release the waiting threads. Only one thread may call this method, but it may do so repeatedly."""
+        """Release the waiting threads. Only one thread may call this method; further calls have no effect."""
         if not self._is_open:
             self._is_open = True
             self._lock.release()
@@ -97,26 +97,26 @@ class Latch:
 
 
 class ScriptedCopy:
-    """A copy that a script starts; any thread may wait for it, even before the script runs."""
+    """A copy that a script starts; any thread may wait for the copy, even before the script runs."""
 
     def __init__(self, ended: Latch) -> None:
         self._ended = ended
         self.handle = ctypes.c_void_p()
-        #: The copy's event once the script has ended; None if the script failed before it reached the copy.
+        #: The copy's event once the script has ended; None if the script failed before starting the copy.
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Replace the call's event with an event that PyOpenCL created."""
+        """Set the copy's event to an event that PyOpenCL created."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
-        """Return the call's event, if there is one, and take ownership of it."""
+        """Return the copy's event, if there is one, and take ownership of the event."""
         if self.event is None and self.handle.value:
             self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
         return self.event
 
     def wait(self) -> None:
-        """Wait until the copy is complete or the script has failed before it reached the copy."""
+        """Wait until the copy is complete, or until the script has failed before starting the copy."""
         self._ended.wait()
         finish_event(self.event)
 
@@ -175,7 +175,7 @@ class Script:
         #: The objects whose addresses the calls contain.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
-        #: Opened when the script has run or failed.
+        #: The latch that opens when the script has run or failed.
         self.ended = Latch()
 
     def wait(self, events: Sequence[Pending]) -> None:
@@ -255,7 +255,7 @@ class Script:
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script will set to the time at this point, in seconds from an arbitrary origin."""
+        """Return a number that the script sets to the current time in seconds when the script reaches this call."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)

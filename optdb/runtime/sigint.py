@@ -101,7 +101,7 @@ class _Holder:
 
 
 class _OfThread(threading.local):
-    #: The holder of the outermost call of `defer_sigint`.
+    #: The `_Holder` that the thread's outermost call of `defer_sigint` created; None outside such calls.
     holder: _Holder | None = None
 
 

@@ -54,7 +54,7 @@ _Method = Callable[["SymInt", Any], Any]
 
 
 def _arithmetic(word: str) -> tuple[_Method, _Method]:
-    """Return SymInt's methods for an operator in `ARITHMETIC`, with SymInt as the left and as the right operand."""
+    """Return two methods of SymInt for an operator in `ARITHMETIC`: with the SymInt on the left, and on the right."""
     return (lambda self, other: _combined(word, self, other)), (lambda self, other: _combined(word, other, self))
 
 
@@ -63,14 +63,14 @@ def _comparison(word: str) -> tuple[_Method, _Method]:
 
 
 class SymInt:
-    """A value in the example call, and the number of the entry that computes it in other calls.
+    """A number's value in the example call, and the index of the entry that computes the number in other calls.
 
     An integer value is a Python int; other values have a dtype, and can only be compared and uploaded.
     """
 
     __slots__ = ("number", "rules", "value")
 
-    # With this value, NumPy scalars leave arithmetic with a SymInt to this class.
+    # If `__array_ufunc__` is None, NumPy scalars leave arithmetic with a SymInt to this class.
     __array_ufunc__ = None
 
     def __init__(self, rules: ShapeEnv, number: int, value: Any) -> None:
@@ -184,12 +184,12 @@ def resolve(x: Any) -> Any:
 
 
 def as_int(x: Any) -> Any:
-    """Convert a number with ``int``, but only `resolve` a SymInt."""
+    """Convert a number with ``int``; pass a SymInt to `resolve` instead."""
     return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
 def as_float(x: Any) -> Any:
-    """Convert a number with ``float``, but only `resolve` a SymInt."""
+    """Convert a number with ``float``; pass a SymInt to `resolve` instead."""
     return resolve(x) if isinstance(x, SymInt) else float(x)
 
 

@@ -101,10 +101,10 @@ class Timer:
 class Times:
     """The times at which a device handled some work, in nanoseconds of the device's clock."""
 
-    queued: int  #: When the work was enqueued.
-    submitted: int  #: When the driver submitted the work to the device.
-    start: int  #: When all earlier work was complete.
-    end: int  #: When the work was complete.
+    queued: int  #: The time when the work was enqueued.
+    submitted: int  #: The time when the driver submitted the work to the device.
+    start: int  #: The time when all earlier work was complete.
+    end: int  #: The time when the work was complete.
 
 
 class CommandRange:
@@ -175,7 +175,7 @@ class StepTrial:
         return [statistics.median(seconds[-TIMED_CALLS:]) for seconds in self._seconds]
 
     def begin(self) -> int | None:
-        """Start timing a call unless all implementations have been timed; return the index of its implementation."""
+        """Start timing a call, and return its implementation's index; None if all implementations have been timed."""
         way = self.way
         if way is not None:
             self._finish()

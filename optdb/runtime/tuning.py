@@ -1,7 +1,7 @@
 """Stores tuning results on disk.
 
-A finding is a small JSON dict. Its key contains the device, the driver, the tuned operation and dtype, and the tuner's
-version. Unreadable files, and files with a different key, are ignored.
+A finding is a small JSON dict. A finding's key contains the device, the driver, the tuned operation and dtype, and the
+tuner's version. Unreadable files, and files with a different key, are ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The file format: an uncompressed zip archive that contains a list of its members.
 
-`pack` writes an archive; `Archive` reads one in memory. ``manifest.json`` contains the size and SHA-256 of each other
-member, and ``manifest.sha256`` the SHA-256 of the manifest. The hashes detect damage; they do not authenticate the
-author.
+`pack` writes an archive, and `Archive` reads an archive in memory. ``manifest.json`` contains the size and SHA-256 of
+each other member, and ``manifest.sha256`` the SHA-256 of the manifest. The hashes detect damage; they do not
+authenticate the author.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Archive:
         self._arrays: dict[str, HostArray] = {}
         # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound on the host memory, in bytes, that the file takes after it is read; initially, it includes
-        #: only the list of the file's members.
+        #: An upper bound on the host memory, in bytes, that the file takes after it is read; initially, the bound
+        #: includes only the list of the file's members.
         self.host_bytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", self.host_bytes, f"the list of the members of {path}")
         try:

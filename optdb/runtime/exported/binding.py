@@ -48,7 +48,7 @@ _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
 #: The size in bytes of the largest number type.
 _NUMBER_BYTES = 16
-#: The number of arrays in memory while a table is computed.
+#: The number of arrays in memory while a table is computed: the source, a sorted copy, and the table.
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
 #: The maximum number of bound traces that a function caches together with their memory.
@@ -246,7 +246,7 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is computed, its source and a sorted copy are also in memory.
+        # While a table is computed, its source and a sorted copy of the source are also in memory.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:
@@ -284,7 +284,7 @@ class Bound:
         return memory
 
     def _command(self, saved: Command) -> Command:
-        """Convert a saved command to an unbound command; an upload keeps its saved source."""
+        """Convert a saved command to an unbound command with the sizes of this trace."""
         command: Command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
         match command:
             case EnqueueKernel():

@@ -73,7 +73,7 @@ class ArrayResult(Record):
     kind: ClassVar[str] = "array"
 
     dtype: str = saved(dtype)
-    memory: Slot | None = saved(maybe(memory_slot))  #: None if the array has no elements.
+    memory: Slot | None = saved(maybe(memory_slot))  #: The array's memory; None if the array has no elements.
     offset: int | Ref = saved(size)  #: The offset in bytes.
     shape: tuple[Any, ...] = saved(sizes)
     strides: tuple[Any, ...] = saved(sizes)

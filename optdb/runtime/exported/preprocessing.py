@@ -1,7 +1,7 @@
 """A C preprocessor that converts kernels to the form required in files (``sources``).
 
-It expands macros, evaluates conditions, and removes comments and line continuations. It runs at export and raises an
-error for unsupported constructs, such as an include.
+The preprocessor expands macros, evaluates conditions, and removes comments and line continuations. The preprocessor
+runs at export, and raises an error for unsupported constructs, such as an include.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space; `hidden` contains the macros that produced it, which must not be expanded again."""
+    """A token or white space; `hidden` contains the macros that produced the token and must not be expanded again."""
 
     text: str
     hidden: frozenset[str] = frozenset()

@@ -26,7 +26,7 @@ COMPILER_BYTES = 2 * GIBIBYTE
 
 
 def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
-    """Return the request and the arguments in a message."""
+    """Split a message into the request and the arguments."""
     stream = io.BytesIO(message)
     request, arguments = json.loads(stream.readline()), []
     while stream.tell() < len(message):

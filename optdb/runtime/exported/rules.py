@@ -68,7 +68,7 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call; a size that cannot be computed is None, which is harmless if it is not used."""
+        """Return all sizes for a call; a size that cannot be computed is None, because it may not be needed."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
@@ -104,7 +104,7 @@ class Values(list[Any]):
     """The sizes for a call, indexed by entry number; None for a size that cannot be computed."""
 
     def work_out(self, entries: Iterable[tuple[int, Entry]], call: Call) -> None:
-        """Compute the sizes that numbered entries define."""
+        """Compute the sizes that entries define; each entry comes with its number."""
         for number, entry in entries:
             try:
                 value = self._worked_out(entry, call)
