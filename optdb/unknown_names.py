@@ -11,7 +11,10 @@ __all__ = ["UnknownName", "nearest"]
 
 
 class UnknownName(KeyError):
-    """Raised if no object has the given name. Unlike `KeyError`, it prints its message without quotes."""
+    """Raised if no object has the given name.
+
+    Unlike a `KeyError`, this error is printed without quotes around its message.
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -19,6 +22,6 @@ class UnknownName(KeyError):
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most similar to `name`; None if no name is similar."""
-    import difflib  # imported here, because only errors need it
+    import difflib  # imported here, because only errors need difflib
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)

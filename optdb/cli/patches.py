@@ -28,7 +28,7 @@ def report_patches() -> int:
         _turn_on_for_pytensor()
     else:
         _turn_on_for_theano()
-    from optdb.host.api.patching import groups  # importing it binds Theano as the host if no host is bound yet
+    from optdb.host.api.patching import groups  # this import binds Theano as the host if no host is bound yet
 
     console = Console()
     for group in groups():

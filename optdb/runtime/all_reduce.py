@@ -2,7 +2,8 @@
 
 A *round* copies a device's vectors to the host (``fetching``), waits until every device has copied its vectors, reduces
 them (`EnqueueAllReduce`), and copies the results back (`EnqueueGive`). If all devices belong to one process, C code
-runs the round without the GIL (``driver_batches``). Otherwise Python calls the round's `reduce` function.
+runs the round without the GIL (``driver_batches``). If the devices belong to several processes, Python calls the
+round's `reduce` function.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Member:
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
         """Begin an attempt at a step; the number `attempt` is higher than in earlier attempts.
 
-        The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; all
-        devices pass the same value.
+        `active` is the number of devices that take part, which are those with the lowest ranks. `is_native` says
+        whether C code runs the rounds; all devices pass the same value.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0
@@ -228,7 +229,7 @@ class ExchangeRound:
 
 @dataclass(eq=False, slots=True)
 class EnqueueGive(Transfer):
-    """A copy of an all-reduce's result to the device, which does not block if it has a prepared call."""
+    """Copies an all-reduce's result to the device; the copy does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "give"
 

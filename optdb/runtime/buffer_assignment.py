@@ -195,8 +195,8 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes a context, a number of bytes, and the `Memory` objects that need these bytes; raises MemoryError if the bytes
-#: do not fit.
+#: A function of a context, a number of bytes, and the `Memory` objects that need these bytes; it raises MemoryError if
+#: the bytes do not fit.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
@@ -215,8 +215,8 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
 @dataclass(eq=False)
 class _External:
     memory: Memory
-    placeholder: cl.Buffer  #: The buffer bound between calls; no command uses it.
-    buffer: cl.Buffer | None = None  #: The buffer in this call.
+    placeholder: cl.Buffer  #: The buffer that is bound between calls, and that no command uses.
+    buffer: cl.Buffer | None = None  #: The buffer that the current call uses.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
     @functools.cached_property

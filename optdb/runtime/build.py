@@ -184,7 +184,7 @@ _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Turn the comments in PTX that begin with `MARK` into instructions, and set a target that supports these.
+    """Turn the comments in PTX that begin with `MARK` into instructions, and set a target that supports them.
 
     Raise ValueError if the binary is not PTX or contains no comments that begin with `MARK`.
     """

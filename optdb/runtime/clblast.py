@@ -1,4 +1,4 @@
-"""CLBlast, an optional library of matrix products for OpenCL, which is used only where tuning found it faster.
+"""CLBlast, an optional library of matrix products for OpenCL, used only if tuning found CLBlast faster.
 
 See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
 """

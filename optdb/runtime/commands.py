@@ -383,7 +383,7 @@ Command = EnqueueKernel | Transfer
 class CommandList(list[Command]):
     """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: How many times the list was enqueued before `_decide` made the decision.
+    #: How many times the list was enqueued before `_is_decided` was set.
     _times = 0
     _is_decided = False
     #: Enqueues the list as a batch; None if Python enqueues the commands one by one.

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: The environment variable for PoCL's cache folder; PoCL reads the variable once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The environment variable that names PoCL's drivers; PoCL reads the variable once. The usual driver wakes threads for
-#: each launch; the second driver runs commands in the calling thread.
+#: The environment variable that names PoCL's drivers; PoCL reads the variable once. The driver pthread wakes threads
+#: for each launch; the driver basic runs commands in the calling thread.
 _DRIVERS_VARIABLE, _DRIVERS = "POCL_DEVICES", "pthread basic"
 #: The free space in bytes that PoCL needs for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20

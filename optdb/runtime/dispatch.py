@@ -27,7 +27,7 @@ _KEPT_EVENTS = 64
 
 
 class Listener(Protocol):
-    """An object that receives the commands of a thread, which then do not go to the device's queue."""
+    """An object that receives a thread's commands in place of the device's queue."""
 
     #: Whether commands are only recorded. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool

@@ -156,7 +156,7 @@ _FUNCTIONS = (
     *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time", "optdb_all_reduce"),
 )
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
-#: The marker function has the prototype of the barrier function.
+#: C code calls the marker function like the barrier function, because both have the same prototype.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
 #: The prepared functions that enqueue a command and return immediately, unless the queue is full.
 _ENQUEUE = frozenset(_FUNCTIONS[:5])
@@ -189,7 +189,7 @@ class Batch:
         self.records = call_records(calls)
         #: The number of calls that C code makes.
         self.calls = sum(call is not None for call in calls)
-        #: Whether C code makes all calls and the calls only enqueue commands, and therefore never wait for another
+        #: Whether C code makes all calls, and all calls only enqueue commands, so that no call waits for another
         #: thread.
         self.only_enqueues = all(call is not None and call.func.__name__ in _ENQUEUE for call in calls)
 
@@ -237,7 +237,7 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return a record for each call; None becomes a record that always fails. The caller keeps the calls alive."""
+    """Return a record for each call; None becomes a record that always fails. The caller must keep the calls alive."""
     # Filling one array takes a third of the time of creating the records one by one.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}

@@ -77,7 +77,7 @@ class StartQueue(Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueMark(Transfer):
-    """A marker with an event for the queue's earlier commands; without a prepared call, there is no event."""
+    """A marker whose event waits for the queue's earlier commands; a marker without a prepared call has no event."""
 
     kind: ClassVar[str] = "mark"
     _fields: ClassVar = ()

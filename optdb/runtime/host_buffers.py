@@ -1,6 +1,6 @@
 """Mapped buffers, and zero-copy buffers over NumPy arrays on devices that share the host's memory.
 
-Each call wraps its arrays again, since a driver may read an array only once, when it creates the buffer. After
+Each call wraps its arrays again, since some drivers read an array only when they create the buffer. After
 :func:`sync_to_host`, the array contains the device's writes.
 """
 

@@ -142,7 +142,7 @@ class PackedVector:
         return elements, event
 
     def share_of(self, rank: int, count: int) -> slice:
-        """Return the aligned slice of elements that device number `rank` of `count` devices adds up for all devices."""
+        """Return the aligned slice of elements that device number `rank` of `count` devices sums over all devices."""
         block = ALIGNMENT // self.dtype.itemsize
         blocks = self.nbytes // ALIGNMENT
         return slice(blocks * rank // count * block, blocks * (rank + 1) // count * block)

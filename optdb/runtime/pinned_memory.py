@@ -25,8 +25,8 @@ from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
 #: The maximum total size of a context's blocks, in bytes, and the maximum number of blocks of one size that are in use
-#: at once. The second maximum does not apply to blocks for pieces. If no further block is allowed, the host waits for a
-#: free block. Allocating a block takes several milliseconds.
+#: at once. The maximum number does not apply to blocks for pieces of larger arrays. If no further block is allowed, the
+#: host waits for a free block. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 #: The number of blocks that a download uses, one after another.

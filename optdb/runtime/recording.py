@@ -239,7 +239,7 @@ class Tracer(Recorder):
             yield
 
     def state(self, queue: cl.CommandQueue, number: int, shape: Sequence[int], dtype: Any) -> DeviceArray:
-        """Return the array of a shared value; call this within `following`."""
+        """Return the array of a shared value; call this method in a block of `following`."""
         array = DeviceArray(queue, tuple(shape), dtype)
         if array.base_data is not None:
             self.allocate(array.base_data, array.nbytes)

@@ -65,7 +65,10 @@ class Members:
 
 
 class Invalid(Exception):
-    """Raised if a value in a file is not valid. While it propagates, it collects the keys of enclosing values."""
+    """Raised if a value in a file is not valid.
+
+    While the error propagates, it collects the keys of enclosing values.
+    """
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"must be {wanted}, not {_SHORT.repr(got)}")

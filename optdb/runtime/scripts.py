@@ -168,7 +168,8 @@ class Script:
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: The finished batches, followed by the calls that are not yet in a batch, each with a fallback.
+        #: `_batches` are finished; the calls in `_calls` are not yet in a batch, and `_fallbacks` has a fallback for
+        #: each.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []

@@ -6,7 +6,7 @@ waits for the end of the call.
 
 from __future__ import annotations
 
-import _signal  # the C module that `signal` wraps; it accepts plain numbers, and its calls take a tenth of the time
+import _signal  # the C module that `signal` wraps; calls to the C module take a tenth of the time
 import os
 import signal
 import threading

@@ -27,7 +27,7 @@ class ShapeEnv:
         self.entries: list[Entry] = []
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: For each size that the guards restrict to one value, maps the size's number to that value.
+        #: Maps the number of a size to the size's value, if the guards restrict the size to one value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:

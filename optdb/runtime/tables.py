@@ -27,7 +27,7 @@ def table_on_device(context: Context, table: Any) -> Array:
 
 
 def computed(name: str, *args: Any) -> HostArray | DeferredArray:
-    """Compute a table in `TABLES` from an array and numbers; if their values are unknown, return a deferred array."""
+    """Compute a table in `TABLES` from an array and numbers; if some values are unknown, return a deferred array."""
     table = TABLES[name]
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return _noted(name, table.compute(*args), *args)

@@ -153,7 +153,7 @@ TIMED_CALLS = 5
 class StepTrial:
     """Times several implementations (`ways`) of a step during successive calls, one implementation after another.
 
-    A timed call starts and ends with an idle device. Calls that raise an error do not count. For each implementation
+    The device is idle before and after a timed call. Calls that raise an error do not count. For each implementation
     after the first, the first call does not count either, because it is the first to launch the implementation's
     kernels.
     """

@@ -43,7 +43,7 @@ _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
 _LISTED = b"PK\x01\x02"
 #: The signature at the start of a member's header.
 _MEMBER = b"PK\x03\x04"
-#: The size of the header without the name and the extra field.
+#: The size of a member's header without the name and the extra field.
 _MEMBER_HEADER_BYTES = 30
 #: Reads the lengths of the name and of the extra field from the header.
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
@@ -51,8 +51,8 @@ _MEMBER_LENGTHS = struct.Struct("<26xHH")
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
-#: The maximum numbers of axes and of elements that all versions of NumPy support. An axis of length 0 counts as length
-#: 1 in the number of elements.
+#: The maximum number of axes, and the maximum number of elements, that all versions of NumPy support in an array. An
+#: axis of length 0 counts as length 1 in the number of elements.
 MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 58
 
 #: The header of a C-contiguous, little-endian array in NumPy's format.

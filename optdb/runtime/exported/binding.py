@@ -117,7 +117,7 @@ class Resources:
     kernels: Kernels
     states: Sequence[cl.Buffer]
     budget: Budget
-    #: Rehearses first calls in a child process; None if calls are not rehearsed.
+    #: Runs first calls in a child process; None if first calls run only in this process.
     rehearsals: Rehearsals | None = None
     #: Maps the id of a constant, which the archive keeps alive, to its buffer.
     constants: dict[int, cl.Buffer] = field(default_factory=dict)

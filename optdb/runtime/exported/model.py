@@ -141,7 +141,7 @@ class LoadedMethod:
         self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
 
     def _do(self, what: Callable[[Call], Any], arguments: Sequence[HostArray]) -> Any:
-        """Run a callback for a call; errors name the function and the file."""
+        """Call `what`, holding the file's lock; errors name the function and the file."""
         self._resources.context.check_process()
         with self._resources.lock:
             call = Call(arguments, self._resources.context.profile.compute_units)

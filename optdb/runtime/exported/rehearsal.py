@@ -25,7 +25,7 @@ from optdb.runtime.exported.archive import Limits
 from optdb.runtime.records import array_bytes
 
 BUILD_TIMEOUT_S = 300.0
-#: The environment variable (0 or 1) that applies to files loaded without `build_in_child`.
+#: The environment variable (0 or 1) that replaces the argument `build_in_child` if a file is loaded without it.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
 #: The module that the child process runs.

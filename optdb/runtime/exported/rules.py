@@ -30,7 +30,7 @@ _DEEP = 4
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The inputs to the rules: the arguments by position, and the device's number of compute units."""
+    """The inputs of sizes and guards: the arguments by position, and the device's number of compute units."""
 
     arguments: Sequence[HostArray]
     compute_units: int
