@@ -19,7 +19,7 @@ __all__ = ["axes_of", "bound", "kept", "parts_of"]
 
 
 def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
-    """Map each argument that is split to its axis, by default axis 0; scalars are not split by default.
+    """Map each argument that is split to the axis along which it is split; by default, arrays are split along axis 0.
 
     `axes` maps an argument's variable or name to an axis, or to None to send the whole argument to all workers. Raise
     KeyError for an unknown argument, and ValueError if an axis is missing or no argument is split.
@@ -111,7 +111,7 @@ def parts_of(
 
 
 def kept(parts: Sequence[Part], given: Sequence[Part]) -> list[Part]:
-    """Copy each value of the staged `parts` that staging did not copy; `given` lists the parts before staging."""
+    """Copy the arguments in the staged `parts` that staging did not copy; `given` are the parts before staging."""
     copies: dict[int, Any] = {}
 
     def own(value: Any, before: Any) -> Any:

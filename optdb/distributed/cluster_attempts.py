@@ -1,4 +1,4 @@
-"""Attempts to prepare a step on the workers of a dask cluster (`StepAttempts`).
+"""`StepAttempts`, which lets the workers of a dask cluster prepare a step.
 
 The client sends each worker its part of the batch. While a step is prepared, a dask task runs on each worker, so that
 dask counts the worker as busy.
@@ -36,7 +36,7 @@ class StepFault(Exception):
 
 
 class StepAttempts:
-    """Makes attempts to prepare steps; the names of its tasks start with `title`."""
+    """Lets workers prepare steps in dask tasks, whose names start with `title`."""
 
     def __init__(self, calls: WorkerCalls, title: str) -> None:
         self._calls, self._title = calls, title
@@ -51,7 +51,7 @@ class StepAttempts:
         self._task_numbers = itertools.count(1)
 
     async def prepare(self, parts: list[Part], members: list[ClusterWorker], committed: int) -> list[Prepared]:
-        """Let all workers prepare the step after `committed` steps; raise `StepFault` if a worker dies."""
+        """Let all workers prepare the step that follows `committed` steps; raise `StepFault` if a worker dies."""
         attempt, members = next(self._numbers), list(members)
         active = sum(part.rows > 0 for part in parts)
         step = {
@@ -69,8 +69,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: The workers that another worker has reported because they do not answer it: maps their addresses to the time
-        #: at which they count as lost, and to the report's message.
+        #: Maps the address of each worker that does not answer another worker to the time at which the silent worker
+        #: counts as lost, and to the other worker's message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -122,7 +122,7 @@ class StepAttempts:
             lost.update(timeouts)
         statuses = {answer["status"] for answer in answers.values()}
         if "idle" in statuses and not lost:
-            # A task ended just before it received the step, so the next attempt submits another task.
+            # A worker's task ended just before it received the step, so the next attempt submits another task.
             raise StepFault({})
         aborted = [answer["error"] for answer in answers.values() if answer["status"] == "aborted"]
         if aborted and not lost:
@@ -195,7 +195,7 @@ class StepAttempts:
             await asyncio.wait(tasks, timeout=GRACE_S)
 
     def forget(self, member: ClusterWorker) -> None:
-        """Forget the task of a worker that no longer takes part, so that dask may cancel it."""
+        """Forget the task of a worker that no longer takes part in steps, so that dask can cancel the task."""
         self._waiting_since.pop(member.address, None)
         self._tasks.pop(member.address, None)
 

@@ -1,7 +1,7 @@
 """The dask workers that take part in steps, and the requests that the client sends to them.
 
-A new worker is first prepared: it receives a device and the functions. It is then admitted: it receives the state, and
-takes part in all later steps.
+A new worker is first prepared: it receives a device and the functions. The prepared worker is then admitted: it
+receives the state, and takes part in all later steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two queries for the scheduler's workers: `POLL_S` during a step, `LOOK_S` between steps.
+#: Seconds between two queries for the scheduler's workers during a step (`POLL_S`) and between steps (`LOOK_S`).
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -166,8 +166,7 @@ class Membership:
                 logger.info("worker %s could not join: %s", address, error)
             else:
                 self.members.append(member)
-                # Sort the workers by name, so that parts and the order of sums do not depend on which worker is ready
-                # first.
+                # Sort the workers by name, so that results do not depend on which worker is ready first.
                 self.members.sort(key=lambda each: (each.name, each.address))
 
     async def await_members(self) -> None:

@@ -1,8 +1,8 @@
 """Controls the workers of a dask cluster (`ClusterGroup`).
 
 The client counts committed steps. Once all workers have prepared a step, it is committed. If a worker dies before the
-commit, the others discard the attempt and repeat the step without that worker. Messages contain the number of steps, so
-that a message that arrives twice has no further effect.
+commit, the others discard the attempt and repeat the step without that worker. Each message contains the number of
+committed steps, so a message that arrives twice has no further effect.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep freed memory for the next sums.
+    """Starts worker processes that keep freed memory, so that the next sums reuse it.
 
-    The system clears new memory, which takes longer than receiving the sums.
+    The operating system clears new memory, and this takes longer than receiving the sums.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ class CompletedStep:
     is_computed = True
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Return the parts and the workers' prepared results, both by rank."""
+        """Return the parts of the batch and the workers' prepared results, both in rank order."""
         return self.parts, self.prepared
 
 
@@ -147,7 +147,7 @@ class ClusterGroup:
         return [member.address for member in self._members]
 
     async def _begin(self) -> None:
-        """Admit all available workers; wait for one if there are none."""
+        """Admit all available workers; if there are none, wait until a worker is available."""
         await self._membership.look(force=True)
         await self._membership.await_members()
         refused = list(self._membership.excluded.values())
@@ -155,7 +155,7 @@ class ClusterGroup:
             raise WorkerRefused(refused[0])
 
     async def _give_state(self, member: ClusterWorker) -> None:
-        """Send the current state to a new worker: from another worker if possible, else from the client."""
+        """Send the current state to a new worker, from another worker if possible, else from the client."""
         for donor in list(self._members):
             answer = await self._calls.rpc(member.address).optdb_adopt(
                 session=self._session, donor=donor.address, committed=self._steps
@@ -178,7 +178,7 @@ class ClusterGroup:
 
     @property
     def steps(self) -> int:
-        """The number of committed steps; waits for a step that Ctrl-C has left running."""
+        """The number of committed steps; reading it waits for a step that Ctrl-C has left running."""
         if self._client.status != "running":
             return self._steps
         return self._wait_for(self._in_turn, self._committed)
@@ -188,7 +188,7 @@ class ClusterGroup:
     def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a coroutine in the client's event loop and return its result.
 
-        The client's own `sync` may leave its lock locked after an interrupt, so that later calls hang.
+        The client's own `sync` is not used: after an interrupt, its lock may stay locked, so that later calls hang.
         """
         answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
         loop = self._client.loop
@@ -210,7 +210,7 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after all earlier ones; it runs to its end even if Ctrl-C interrupts the caller."""
+        """Run a coroutine after all earlier coroutines; it runs to its end even if Ctrl-C interrupts the caller."""
         async with self._turn:
             return await run(*args)
 
@@ -251,8 +251,8 @@ class ClusterGroup:
     def _announce_commit(self) -> None:
         """Tell the workers to commit, without waiting for them.
 
-        They commit while the client prepares the next batch. If the message is lost, the next step's message contains
-        the same number of committed steps.
+        The workers commit while the client prepares the next batch. If the message is lost, the next step's message
+        contains the same number of committed steps.
         """
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(

@@ -258,7 +258,7 @@ class DataParallel:
         return results
 
     def refresh(self) -> list[str]:
-        """Admit new workers that are ready, as each step does.
+        """Admit new workers that are ready; each step also admits such workers.
 
         Returns
         -------
@@ -272,7 +272,7 @@ class DataParallel:
 
     @property
     def steps(self) -> int:
-        """The number of steps in the state, including the steps before a loaded checkpoint."""
+        """The number of steps that led to the current state, including the steps before a loaded checkpoint."""
         return self._group.steps
 
     @property
@@ -405,7 +405,7 @@ class DataParallel:
 
 
 class StepFuture:
-    """A step of `DataParallel` that may be pending."""
+    """A step of `DataParallel`, which may still be running."""
 
     def __init__(self, step: Any, put_together: Callable[[Any, Any], Any]) -> None:
         #: The pending step; None once the results are available.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
-#: Vectors with fewer bytes are sent directly to all other workers, since a ring needs more successive messages.
+#: Vectors with fewer bytes than this are sent directly to all other workers, since a ring needs more messages in a row.
 SMALL_BYTES = 64 * 1024
-#: Arrays with fewer bytes are copied into one vector, since a separate message frame for an array takes longer than the
-#: copy.
+#: Arrays with fewer bytes than this are copied into one vector, since a separate message frame for an array takes
+#: longer than the copy.
 PACKED_BYTES = 64 * 1024
 #: Numbers that identify two exchanges: the sum at the end of a step, and the first worker's message to workers without
 #: a part of the batch.
@@ -41,11 +41,11 @@ Tag = tuple[int, ...]
 class Link:
     """A worker's connection to the other workers, which are identified by rank."""
 
-    #: Whether the receiver may write received arrays.
+    #: Whether a worker may overwrite the arrays that it receives.
     received_is_writable: bool
     #: Whether received arrays share memory with the sender's arrays.
     shares_memory: bool
-    #: Whether devices add up the arrays that other workers lend.
+    #: Whether each device reads and adds up the arrays of the other workers.
     lends: bool
     #: The `Member` with which the worker's device takes part in sums; None if some workers are in another process.
     member: Member | None = None
@@ -75,7 +75,7 @@ class Mailbox:
         self.timeout = timeout
         self._messages: dict[tuple[Any, Tag], Sequence[Any]] = {}
         self._changed = threading.Condition()
-        #: The latest attempt that was begun or aborted.
+        #: The number of the latest attempt that was begun or aborted.
         self._oldest = 0
         self._abort_reason: str | None = None
 
@@ -122,7 +122,7 @@ class Mailbox:
 
 
 class Exchange:
-    """One worker's side of the sums over workers, during one attempt at a step.
+    """Lets one worker take part in sums over workers, during one attempt at a step.
 
     The first `active` workers, in rank order, have a part of the batch; the other `idle` workers only receive results.
     The `attempt` number is unique among the attempts at all steps.
@@ -137,9 +137,10 @@ class Exchange:
         self._seconds = 0.0
         #: The `ExchangeRound` objects for device arrays, which are shared by the exchanges of several steps.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays when the bucket's commands are enqueued; may enqueue more commands.
+        #: A function that is called with a bucket's number and arrays when the bucket's commands are enqueued; the
+        #: function may enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
-        #: Called once, when the step's first commands are enqueued.
+        #: A function that is called once, when the step's first commands are enqueued.
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -167,7 +168,8 @@ class Exchange:
     ) -> list[np.ndarray]:
         """Call `combine` with a list of all workers' arrays, in rank order, and return its result.
 
-        All workers pass the same `number` and number of arrays. The arrays must not be written until the step is over.
+        All workers pass the same `number` and equally many arrays. The arrays must not be written until the step is
+        over.
         """
         start = time.perf_counter()
         results = combine(self._exchanged((self.attempt, number, 0), arrays))
@@ -217,7 +219,7 @@ class Exchange:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Piece]]:
-        """Yield the pieces that other workers lend, each with its worker's rank; a piece may still be incomplete."""
+        """Yield the pieces that other workers lend, each with the worker's rank; some pieces may be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
         ]
@@ -230,7 +232,7 @@ class Exchange:
         return self.rank, self._active
 
     def lend_totals(self, number: int, vectors: Sequence[np.ndarray]) -> None:
-        """Lend host vectors to other workers, which read this worker's share of the totals from them after `meet`."""
+        """Lend host vectors to other workers; after `meet`, the vectors contain this worker's share of the totals."""
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, 1), vectors)
 
@@ -244,7 +246,7 @@ class Exchange:
         self._meet(calls)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Store `arrivals`, which other workers use to wait until this worker has read the pieces that they lent."""
+        """Store `arrivals`; with them, other workers wait until this worker has read the pieces that they lent."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
@@ -266,7 +268,7 @@ class Exchange:
 
     @property
     def lends(self) -> bool:
-        """Whether devices add up each other's vectors; this requires several workers, each with a part of the batch."""
+        """Whether devices add up each other's vectors, for which several workers must each have a part of the batch."""
         return self._link.lends and not self._idle and self._active > 1
 
     @property
@@ -276,7 +278,7 @@ class Exchange:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no other worker."""
+        """Whether this worker is the only one."""
         return self._active == 1 and not self._idle
 
     @property
@@ -366,8 +368,8 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 class Packing:
     """Packs arrays into vectors: small arrays of a dtype share a vector, and each large array has a vector of its own.
 
-    Arrays of fewer than `limit` bytes are small. Workers whose arrays have equal shapes and dtypes pack them in the
-    same way.
+    Arrays of fewer than `limit` bytes count as small. Workers whose arrays have equal shapes and dtypes pack them in
+    the same way.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], limit: float) -> None:

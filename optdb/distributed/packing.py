@@ -1,4 +1,4 @@
-"""Vectors for a worker's summands and for the sums over workers, one for each dtype (`Summands`)."""
+"""`Summands`: a worker's summands, and the sums over workers, each packed into one vector per dtype."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from optdb.runtime.scripts import Arrival, Calls
 
 __all__ = ["Summands"]
 
-#: The number of bytes whose upload takes as long as one more wait of the devices for each other. This wait is necessary
-#: if each device adds up only a share of the sums, which reduces uploads.
+#: The number of bytes that can be uploaded in the time in which devices wait once for each other. If each device adds
+#: up only a share of the sums, uploads are smaller, but the devices wait for each other once more.
 SHARED_NBYTES = 1 << 22
 
 
@@ -36,7 +36,7 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
-        #: Groups of indices; the summands in a group are completed together.
+        #: The indices of the summands, in groups; the summands in a group are completed together.
         self._buckets = training.buckets
         self._download: PiecewiseDownload | None = None
         #: Maps the ranks of other workers to their summands.
@@ -98,7 +98,7 @@ class Summands:
         self._summands.release()
         self._sums.release()
 
-    # Methods for devices that add up lent summands
+    # Methods for devices that add up the summands of all workers
 
     def begin_lending(self, exchange: Exchange) -> None:
         """Wait until the previous step's summands have been read, and lend each new summand once it is computed."""
@@ -116,7 +116,7 @@ class Summands:
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Lend the remaining summands and return their first piece, which may not have reached the host yet."""
+        """Lend the remaining summands, and return their first piece, which is perhaps not on the host yet."""
         assert self._download is not None, "`begin_lending` comes first"
         pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
@@ -130,7 +130,8 @@ class Summands:
     def _share_of(self, exchange: Exchange) -> Share | None:
         """Return this device's share of the sums; None if dividing the sums among devices would hardly reduce uploads.
 
-        If the sums are divided, each of n devices uploads 2 (n - 1) / n times their size, otherwise n - 1 times.
+        If the sums are divided among n devices, each device uploads 2 (n - 1) / n times the size of the sums;
+        otherwise, each device uploads n - 1 times this size.
         """
         rank, count = exchange.share
         saved = (count - 1) * (1 - 2 / count) * self._sums.nbytes
@@ -146,8 +147,8 @@ class Summands:
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
         """Let the device set the sums to the totals of all workers' summands, added in rank order.
 
-        If each device adds up a share, the other devices then upload this share's totals. The other workers wait until
-        the device has read their pieces and totals, and only then lend new pieces.
+        If each device adds up a share, the other devices then upload the totals of this device's share. The other
+        workers wait until the device has read their pieces and totals, and only then lend new pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls, self._share)
@@ -167,7 +168,7 @@ class Summands:
         return np.array([n for shape in (*self._sums.shapes, *self._packing.shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
-        """Prepare for sums with the shapes that another worker's `described` returned."""
+        """Allocate the sums; `description` contains their shapes, as another worker's `described` returned them."""
         lengths = iter(description.tolist())
         shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
         count = len(shapes) - len(self._on_host)

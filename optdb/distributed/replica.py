@@ -1,4 +1,4 @@
-"""A worker's part of a step, in two phases (`Replica`).
+"""`Replica`, which runs a worker's part of a step in two phases.
 
 `prepare` runs the step and waits for the other workers, but changes no shared variable. `prepare` can also run in
 stages: `launch`, `collect` and `finish`. `commit` stores the next values of shared variables.
@@ -30,7 +30,7 @@ class Part:
 
     #: The arguments in the function's order; split arguments contain only the worker's rows.
     arguments: Sequence[Any]
-    #: The number of the worker's rows; without rows, split arguments are None.
+    #: The number of the worker's rows; if it is 0, split arguments are None.
     rows: int
     #: The index of the worker's first row in the batch.
     first: int
@@ -44,7 +44,7 @@ class Prepared:
 
     #: Outputs that would be equal on all workers; only the first worker computes them.
     wholes: list[np.ndarray]
-    #: Outputs for this worker's part.
+    #: Outputs for this worker's part of the batch.
     own: list[np.ndarray]
     #: Maps phases to durations in seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and
     #: 'update', which is the update of the previous step.
@@ -84,7 +84,7 @@ class Replica:
         return self.steps == committed
 
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
-        """Commit the step if it is among the first `committed` steps, after calling `agree`, which may raise."""
+        """Commit the step if it is among the first `committed` steps; first call `agree`, which may raise an error."""
         if self._prepared_step is None or self._prepared_step >= committed:
             return
         start = time.perf_counter()
@@ -94,9 +94,9 @@ class Replica:
         self._prepared_step = None
 
     def stage(self, part: Part) -> Part:
-        """Start copying a part to the device, which may still run an earlier step; return the part for `prepare`.
+        """Start copying a part of a batch to the device during an earlier step; return the part to pass to `prepare`.
 
-        Any thread may call this method. After it returns, the caller may modify those arguments that the returned part
+        Any thread may call this method. After the call, the caller may modify those arguments that the returned part
         has replaced with copies.
         """
         return part
@@ -127,7 +127,7 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for the pieces that other workers send while they are still computing gradients."""
+        """Receive the pieces that other workers send while these workers are still computing gradients."""
 
     def finish(self) -> Prepared:
         """Wait for the other workers, and return the results of the launched step."""
@@ -147,7 +147,7 @@ class Replica:
         raise NotImplementedError
 
     def _launched(self) -> tuple[Part, Exchange]:
-        """Return the part and the exchange of the launched step."""
+        """Return the `Part` and the `Exchange` of the launched step."""
         assert self._under_way is not None, "`launch` comes first"
         return self._under_way
 

@@ -33,7 +33,7 @@ LIFTED = (rounds,)
 
 @dataclass
 class _Lent:
-    """The pieces that workers lend to each other in a step."""
+    """The pieces of summands that workers read from each other in a step."""
 
     #: This worker's first piece that is complete only after all gradients are computed.
     own: Piece
@@ -210,8 +210,8 @@ class SynchronousReplica(Replica):
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
         """Wait for the remaining lent pieces, and let the device add up all pieces.
 
-        Return the time at which the device had computed the gradients, and the time at which it had received the
-        commands.
+        Return the time at which the device had computed the gradients, and the time at which all commands were
+        enqueued.
         """
         calls.wait(lent.own.events)
         computed = calls.note_time()
@@ -254,7 +254,7 @@ def _end_rehearsal() -> None:
 
 
 def _number(value: int) -> np.ndarray:
-    """Return an integer as an array, which functions take without a conversion."""
+    """Return an integer as an array, which functions accept without a conversion."""
     return np.array(value, "int64")
 
 

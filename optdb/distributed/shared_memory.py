@@ -111,8 +111,8 @@ class SharedArrays:
 
         Arrays with the same tag are equal for all receivers, and are copied only once.
         """
-        # Workers without a part of the batch may still be copying such arrays to their device when the next attempt
-        # overwrites the segment.
+        # Do not store arrays for workers without a part of the batch: these workers may still be copying the arrays to
+        # their device when the next attempt overwrites the segment.
         if tag[1] == PASSED_ON or sum(array.nbytes for array in arrays) <= SMALL_BYTES:
             return None
         if not all(map(_has_plain_dtype, arrays)):

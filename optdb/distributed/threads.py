@@ -214,7 +214,8 @@ class ThreadGroup:
     ) -> Prepared:
         """Wait for other workers, commit a launched step and return its results.
 
-        If `ending` is given, its script does all this, and also enqueues the `first` commands of the next step.
+        If `ending` is given, the script in `ending` does this work, and also enqueues the `first` commands of the next
+        step.
         """
         replica = self._replicas[rank]
         with self._aborting(step, rank):
@@ -378,13 +379,13 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: Reached when all devices' shares of the sums are on the host.
+        #: The agreement that all devices' shares of the sums are on the host.
         self.meeting = Agreement(len(parts), timeout)
         #: For each rank, the prepared results or the error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
-        #: Receives an item when a thread has stored its outcome.
+        #: A queue that receives an item when a thread has stored its outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
-        #: Whether the caller was interrupted; the step's error is then not reported.
+        #: Whether the caller was interrupted; if so, the step's error is not reported.
         self.is_given_up = False
         #: The step's error, chained to the error that caused it; None until the step has ended.
         self.error: WorkerFailed | None = None

@@ -21,7 +21,7 @@ __all__ = [
     "put_together",
 ]
 
-#: The ways to combine the workers' values for an output.
+#: The names of the reductions that combine the workers' values for an output.
 REDUCTIONS = ("mean", "sum", "concatenate")
 
 
@@ -79,12 +79,12 @@ class SynchronousTraining:
 
 @dataclass
 class LocalTraining:
-    """The functions for local SGD: workers run independent steps, and values are averaged later."""
+    """The functions for local SGD: workers run independent steps, and regularly average shared variables."""
 
     shared: list[SharedVariable]
-    #: Computes the outputs and stores next values in `following`.
+    #: The function that computes the outputs and stores next values in the shared variables in `following`.
     propose: Function
-    #: Copies the next values to the shared variables.
+    #: The function that copies the next values to the user's shared variables.
     accept: Function
     #: Maps updated shared variables to the shared variables that hold their next values.
     following: dict[SharedVariable, SharedVariable]
@@ -95,7 +95,7 @@ class LocalTraining:
 
 
 def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
-    """Return the functions for independent steps, with averaging every `average_every` steps.
+    """Return the functions for independent steps; shared variables are averaged every `average_every` steps.
 
     `reductions` maps an output's index to 'mean' (the default), 'sum' or 'concatenate'.
     """

@@ -47,7 +47,7 @@ _sessions: dict[tuple[str, str], Session] = {}
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
-    """Install the handlers on a worker; return its `facts` and its devices."""
+    """Install the message handlers on a worker; return the worker's `facts` and devices."""
     Handlers(dask_worker).register()
     return {"facts": facts(), "device": config.optdb.device, "devices": device_list()}
 
@@ -70,7 +70,7 @@ def device_list() -> list[tuple[str, str, int]]:
 
 @dataclass
 class _Job:
-    """A part of a batch that waits for a task to run a step on it."""
+    """A part of a batch that was received; a dask task runs a step on it later."""
 
     attempt: int
     committed: int
@@ -104,7 +104,7 @@ class _DaskLink(Link):
 
 
 class Session:
-    """The worker's side of a `DataParallel`."""
+    """Runs the steps of a `DataParallel` on one worker."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Session:
         self._jobs: dict[int, _Job] = {}
         self._changed = threading.Condition()
         self._turn = threading.Lock()
-        #: The number of the last task that has ended; this and earlier tasks run no more steps.
+        #: The number of the last task that has ended; this task and earlier tasks run no more steps.
         self.ended_task = 0
         #: The number of committed steps in the client's last message; None once a task has handled this message.
         self._announced: int | None = None
@@ -173,7 +173,7 @@ class Session:
     # Steps
 
     def put(self, job: _Job, task: int) -> None:
-        """Pass a part to the task; raise an error if the task has ended or the attempt was aborted."""
+        """Pass a part of a batch to the dask task; raise an error if the task has ended or the attempt was aborted."""
         with self._changed:
             if job.attempt <= self._over:
                 raise Aborted("the attempt was aborted before the part was received")
@@ -199,7 +199,7 @@ class Session:
             self._answer(job, Aborted(reason))
 
     def run(self, task: int) -> None:
-        """Run a step on each part that arrives; this is the body of a task."""
+        """Run a step on each part of a batch that arrives; a dask task runs this method."""
         end = time.monotonic() + TASK_S
         try:
             while (job := self._next(task)) is not None:
@@ -217,7 +217,7 @@ class Session:
             self._changed.notify_all()
 
     def _next(self, task: int) -> _Job | None:
-        """Wait for a part; return None if none arrives in time or if the task should end."""
+        """Wait for a part of a batch; return None if no part arrives in time or if the task should end."""
         end = time.monotonic() + IDLE_S
         while True:
             with self._changed:
@@ -236,7 +236,7 @@ class Session:
             end = time.monotonic() + IDLE_S
 
     def _commit(self, committed: int) -> None:
-        """Commit the prepared step; the answer to the next part reports errors."""
+        """Commit the prepared step; errors are reported in the answer to the next part of a batch."""
         try:
             with self._turn:
                 self.replica.commit(committed)
@@ -294,7 +294,7 @@ class Session:
 
 
 class _Idle(RuntimeError):
-    """Raised if no task is waiting for a part."""
+    """Raised if a part of a batch arrives while no task is waiting for it."""
 
 
 class _Stale(RuntimeError):
@@ -394,7 +394,7 @@ class Handlers:
             found.deliver(sender, tuple(tag), arrays, stored)
 
     def segment(self, session: str, sender: str, attempt: int, offer: dict[str, Any]) -> None:
-        """Map the shared memory that another worker offers; do not answer if that worker is on another host."""
+        """Map the shared memory that another worker offers; send no answer if the other worker is on another host."""
         found = self._find(session)
         if found is not None and found.shared.map(sender, offer):
             found.post(sender, "mapped", attempt, name=offer["name"])

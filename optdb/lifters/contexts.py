@@ -137,7 +137,7 @@ class Contexts:
             self.default = before
 
     def forget(self, name: Hashable) -> None:
-        """Remove a name. Arrays in its context stay valid."""
+        """Remove a name. Arrays in the removed name's context stay valid."""
         with self._lock:
             self.resolve(name)
             del self._specs[name]

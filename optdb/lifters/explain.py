@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optdb.host.api.c_code import Tier
 
 HOST = "host"
-#: Colours in the picture: host nodes, nodes in each context in order of appearance, and transfers.
+#: Colours in the picture of host nodes, of nodes in each context (in order of appearance), and of transfers.
 HOST_COLOUR = "#f4f4f4"
 CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
@@ -110,7 +110,7 @@ class Explanation(ReportTables):
         rows: list[tuple[object, ...]] = [*sorted(self.places.items())]
         rows += [(f"transfer: {op}", count, *self._moved(_kind(op))) for op, count in sorted(self.transfers.items())]
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
-        # Traffic that no transfer op causes is recorded under a description instead of a class name.
+        # Copies that no transfer op makes are recorded under a description instead of a class name.
         rows += [(kind if " " in kind else f"within {kind}", "", *self._moved(kind)) for kind in sorted(inside)]
         return new_table(f"{self.name}: where its ops run", ("place",), numbers, rows)
 

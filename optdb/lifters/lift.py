@@ -136,7 +136,7 @@ class GraphToGPU(GraphRewriter):
 
 
 def _trace(report: LiftReport) -> None:
-    """Print the nodes that moved, and the nodes that stayed on the host, with reasons."""
+    """Print the nodes that moved to the device, and the nodes that stayed on the host with the reasons."""
     for node in report.nodes:
         # An op such as Elemwise{add,no_inplace} can also be selected by its class.
         names = (node.op, re.split("[{<]", node.op)[0], node.lifter or "")
@@ -187,7 +187,7 @@ class LiftBuilder:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Maps each replaced variable to its replacement on the same side, the host or the device.
+        #: Maps each replaced variable to its replacement; both are on the host, or both are on the device.
         self._new: dict[Variable, Variable] = {}
         #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}
@@ -204,7 +204,7 @@ class LiftBuilder:
         return list(pairs.items())
 
     def lifted(self) -> list[tuple[Variable, Variable]]:
-        """Return pairs of old and new variables with the same values, on the device or on the host."""
+        """Return pairs of an old host variable and a new variable with its value, on the device or the host."""
         return [*self._there.items(), *self._new.items()]
 
     def _build(self, node: Apply) -> None:

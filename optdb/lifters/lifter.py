@@ -1,7 +1,7 @@
 """Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op with device ops.
 
-`GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano; as such,
-it lifts single nodes between transfers, which is slower than lifting the whole graph.
+`GraphToGPU` calls `Lifter.offer` once for each node of a graph. A lifter is also a node rewriter for Theano. A node
+rewriter lifts single nodes and adds transfers around each node, which is slower than lifting the whole graph.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers if an input comes from a device or all users are on a device."""
+        """Lift one node, with transfers around it, if an input comes from a device or all users are on a device."""
         placement = _neighbourhood(node)
         if placement is None:
             return False
@@ -242,7 +242,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device and context of the first input from a device, else of the outputs' transfers, else None."""
+    """Return the device and context of the first input from a device, or else of the outputs' users, if any."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)

@@ -1,8 +1,8 @@
 """Moves partitions of a graph between the host and the device if that saves more time than it costs.
 
-A partition is a set of connected nodes, all on the host or all on the device, that could all run on the other side.
-Each variable transferred at the partition's boundary costs one elementwise pass. The gain from running a partition on
-the device is the sum of `Device.weight` over its ops.
+A partition is a set of connected nodes that are all on the host or all on the device, and could all be moved. Each
+variable transferred at the partition's boundary costs one elementwise pass. The gain from running a partition on the
+device is the sum of `Device.weight` over its ops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_PARTITION_NODES = 32
 
 
 def rebalance_partitions(placement: Placement) -> None:
-    """Move partitions to the other side: first partitions on the device, then partitions on the host."""
+    """Move partitions from the device to the host, and then from the host to the device."""
     for partition in list(_partitions(placement, on_device=True)):
         if _gain(placement, partition) < _saved(placement, partition):
             for node in partition:
@@ -87,7 +87,7 @@ def _runs_on_device(placement: Placement, node: Apply) -> bool:
 
 
 def _partitions(placement: Placement, on_device: bool) -> Iterator[list[Apply]]:
-    """Yield the partitions on one side; on the device, only partitions of at most `MAX_PARTITION_NODES` nodes."""
+    """Yield the host's partitions, or the device's partitions of at most `MAX_PARTITION_NODES` nodes."""
     members = (
         set(placement.contexts)
         if on_device

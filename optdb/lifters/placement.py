@@ -94,7 +94,7 @@ class Placement:
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
-        """Return the lifters of a node from `first` on; the earlier lifters have rejected the node."""
+        """Return the lifters of a node from `first` on; lifters before `first` have rejected the node."""
         candidates = self.candidates(node)
         return candidates[candidates.index(first) :] if first in candidates else candidates
 

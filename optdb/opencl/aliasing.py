@@ -36,7 +36,7 @@ def view_root(var: Variable) -> Variable:
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:
     """Return the nodes, in topological order, that overwrite protected variables or views of them.
 
-    A node that overwrites the result of one of these nodes is not included, since it runs later.
+    Nodes that overwrite the results of the returned nodes are not included, since they run later.
     """
     aliases = set(protected)
     nodes = []
@@ -48,7 +48,7 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 
 
 class AliasSets:
-    """Sets of variables that may share memory with each other, among the variables of the given nodes.
+    """The variables of the given nodes, in sets of variables that may share memory with each other.
 
     `overwrites` returns whether a node works in place when it runs; by default, all nodes whose op has a
     ``destroy_map`` work in place.

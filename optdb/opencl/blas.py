@@ -80,7 +80,7 @@ def gemv(
     trans_a: bool = False,
     overwrite_y: bool = False,
 ) -> Array:
-    """Return ``alpha * dot(a, x) + beta * y``, for a matrix and vectors; otherwise like `gemm`."""
+    """Return ``alpha * dot(a, x) + beta * y`` for a matrix and vectors; the other parameters are those of `gemm`."""
     context = _check("gemv", a, {"a": (a, 2), "x": (x, 1), "y": (y, 1)}, beta, overwrite_y)
     a = _transposed(a) if trans_a else a
     z = y if overwrite_y and y is not None else empty(context, (a.shape[0],), a.dtype)

@@ -1,6 +1,6 @@
 """The description of the OpenCL device for lifting, and the database of the device's lifters.
 
-`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts graphs if it includes the tag. If the
+`lifters_db` is in Theano's main database under the tag ``opencl``. A mode that includes this tag lifts graphs. If the
 flag ``optdb.device`` names a device, every mode lifts graphs.
 """
 
@@ -40,8 +40,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays. Such an op is lifted if the device needs its array, except for `RandomFunction`, which is
-#: never lifted but is listed in reports with a reason.
+#: Ops that create arrays. They are lifted if the device needs their arrays; only `RandomFunction` is never lifted, but
+#: is listed in reports with a reason.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.
@@ -128,7 +128,7 @@ compile_db().register("opencl_lift", lifters_db, POSITION, TAG)
 
 
 def follow_flag() -> None:
-    """Lift in every mode if ``optdb.device`` names a device."""
+    """Lift graphs in every mode if ``optdb.device`` names a device."""
     if config.optdb.device != "cpu":
         for name in ("opencl_lift", "opencl_stacking", "opencl_fusion", "opencl_placing", "opencl_updates"):
             compile_db().add_tags(name, "fast_run", "fast_compile")

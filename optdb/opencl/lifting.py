@@ -39,7 +39,7 @@ def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequenc
 
 
 def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject complex numbers, since ops with their own kernels support only real numbers."""
+    """Reject complex arrays, since ops with their own kernels support only real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
             return "no complex numbers on the device"
@@ -119,7 +119,7 @@ def on_device(x: Variable, context_name: str | None) -> Variable:
 
 
 def with_pattern(var: Variable, like: Variable) -> Variable:
-    """Return `var` with the broadcast pattern of `like`, which may be more specific."""
+    """Return `var` with the broadcast pattern of `like`, in which more axes may be broadcastable."""
     pattern = like.type.broadcastable
     if var.type.broadcastable == pattern:
         return var

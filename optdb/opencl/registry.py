@@ -10,8 +10,8 @@ from optdb.lifters.contexts import Contexts
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 
-#: The name of the context for the flag optdb.device. It does not depend on the device, so that pickles can be loaded on
-#: another device.
+#: The name of the context for the flag optdb.device. This name does not depend on the device, so that pickles can be
+#: loaded on another device.
 DEFAULT_NAME = "opencl"
 
 
@@ -44,9 +44,9 @@ def get_context(name: Hashable = None) -> Context:
 
 
 def context_of(device: str | None = "auto") -> Hashable:
-    """Return the name of a device's context; create the context if needed. `device` is as for `SimulatorOCL`.
+    """Return the name of a device's context; create the context if needed.
 
-    Raises DeviceError if there is no such device, or if it does not work.
+    `device` names a device as in `SimulatorOCL`. Raises DeviceError if this device does not exist or does not work.
     """
     if device is None or device == "auto":
         if contexts.default is not None:

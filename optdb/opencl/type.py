@@ -163,7 +163,7 @@ class OpenCLArrayType(Type):
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
         """Convert another variable, or a value, to a variable of this type, moving it to this type's context.
 
-        Raises TypeError if the dtype or the number of dimensions differs.
+        Raises TypeError if the dtype or the number of dimensions differs from this type's.
         """
         if not isinstance(other, Variable):
             other = self.make_constant(other)

@@ -39,7 +39,7 @@ class OpenCLConstant(_Operators, Constant):
 
     def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
         super().__init__(type, data, name)
-        # The common value of all elements, or None if the elements differ; the host's rewriters read it.
+        # The common value of all elements, or None if the elements differ; the host's rewriters read this value.
         self.tag.unique_value = _unique(self.on_host)
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
         """Return the value on the host, or the device array if `return_internal_type` is set.
 
-        With `borrow`, the device array is returned without a copy. Host arrays are always copies.
+        With `borrow`, the device array is returned without a copy. A host array is always returned as a copy.
         """
         value = self.container.value
         if not return_internal_type:

@@ -32,7 +32,7 @@ __all__ = [
     "thread_exchange",
 ]
 
-#: The ways to reduce the vectors of all workers.
+#: The names of the two reductions over the vectors of all workers.
 SUM, MOMENTS = "sum", "moments"
 #: The number of results per channel when moments are computed.
 GOT = 2
@@ -42,7 +42,7 @@ _thread = threading.local()
 
 @contextmanager
 def taking_part(exchange: Exchange) -> Iterator[None]:
-    """Use `exchange` for all rounds that this thread runs within the block."""
+    """Make this thread's rounds within the block exchange their vectors through `exchange`."""
     _thread.exchange = exchange
     try:
         yield
@@ -62,7 +62,7 @@ def thread_exchange() -> Exchange:
 
 
 class _Mark(Op):
-    """Base class of placeholder ops, which are replaced by rounds before the graph is compiled."""
+    """Base class of placeholder ops, which `ReductionRound` ops replace before the graph is compiled."""
 
     __props__ = ("number",)
 
@@ -119,7 +119,7 @@ class ReductionRound(Op):
         return slots
 
     def host_slots(self, offset: int) -> list[int]:
-        """Return the positions, after the token, of piece lengths (`offset` 1) or element counts (`offset` 2)."""
+        """Return which inputs after the token hold piece lengths (`offset` 1) or element counts (`offset` 2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
@@ -182,7 +182,7 @@ def combined(
     """Compute a round's results from the vectors of all workers.
 
     `received` lists, by rank, each worker's vectors, followed by the element counts of the pieces in each vector of
-    moments. `lengths` lists the lengths of these pieces.
+    moments. `lengths` lists the lengths of the pieces.
     """
     results, pieces = [], iter(range(len(kinds), len(received[0])))
     of_moments = iter(lengths)
@@ -205,7 +205,7 @@ def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Return the merged moments of all pieces in a vector."""
+    """Merge all workers' moments for each piece in a vector."""
     found, start = [], 0
     for piece, length in enumerate(lengths.tolist()):
         of_piece = [vector[start : start + length] for vector in vectors]
@@ -227,6 +227,6 @@ def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> l
                 continue
             off, total = own_mean - mean, seen + more
             squares = squares + own_squares + off * off * (seen * more / total)
-            together = own_mean * (more / total) + mean * (seen / total)  # the mean if `off` is not finite
+            together = own_mean * (more / total) + mean * (seen / total)  # used as the mean if `off` is not finite
             mean, seen = np.where(np.isfinite(off), mean + off * (more / total), together), total
         return [mean, squares / np.float64(seen)]

@@ -27,7 +27,7 @@ __all__ = ["synchronous_training"]
 
 #: Modules that register rules when they are imported.
 RULE_MODULES = rules.FAMILIES
-#: The minimum number of summands in a bucket: a layer's matrix and its biases.
+#: The minimum number of summands in a bucket; for example, a layer has two: its matrix and its biases.
 _BUCKET_MEMBERS = 2
 #: Ops that combine values from all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
@@ -245,14 +245,14 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Divide the floating-point summands into consecutive groups; return the indices of all but the last group."""
+        """Divide the floating-point summands into consecutive groups; return the indices in each group but the last."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Add to `carried` the ancestors of a root that `gradients` must store for the other functions."""
+        """Find the ancestors of `var` that `gradients` must store for the other functions; add these to `carried`."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -355,7 +355,7 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the value of `var` that the shared variable `held` stores."""
+    """Return the shared variable `held`, which stores the value of `var`, with the rank of `var`."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 

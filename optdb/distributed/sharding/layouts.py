@@ -12,7 +12,7 @@ from optdb.host.api.variables import TensorType, TensorVariable
 
 
 def array_of(var: Variable) -> TensorVariable:
-    """Return the variable; raise an error if it is not an array."""
+    """Return the variable itself if it is an array; otherwise, raise an error."""
     assert isinstance(var.type, TensorType), f"{var} is not an array"
     array: Any = var
     return array
@@ -27,7 +27,7 @@ class Value:
 
     @property
     def array(self) -> TensorVariable:
-        """The variable; raises an error if it is not an array."""
+        """The variable, typed as an array; it is an error if the variable is not an array."""
         return array_of(self.var)
 
 
@@ -46,8 +46,8 @@ class Sharded(Value):
     axis: int
     #: Whether there is exactly one row for each example.
     unit: bool = True
-    #: Whether rows of different examples alternate, for example after a reshape of (time, batch) to one axis.
-    #: Otherwise, the whole value is the concatenation of all workers' rows.
+    #: Whether rows of different examples alternate, for example after a reshape of (time, batch) to one axis. If they
+    #: do not alternate, the whole value is the concatenation of all workers' rows.
     interleaved: bool = False
 
 
@@ -67,9 +67,9 @@ class Length(Value):
 
     #: The integer's value for the whole batch, which is equal on all workers.
     whole: Variable
-    #: Whether the integer is the length itself.
+    #: Whether the integer is the length of the part itself.
     unit: bool = False
-    #: Whether the integer is a multiple of the length, so that the worker's arrays can have the length `var`.
+    #: Whether the integer is a multiple of the part's length, so that the worker's arrays can have the length `var`.
     linear: bool = True
 
 
@@ -82,7 +82,7 @@ class Vector(Value):
 
 @dataclass(frozen=True)
 class RowNumbers(Value):
-    """The numbers 0, 1, ... of a worker's rows, which may only be used as row indices."""
+    """A worker's row numbers 0, 1, ..., which the graph may use only as row indices."""
 
 
 def has(values: Sequence[Value], layout: type) -> bool:

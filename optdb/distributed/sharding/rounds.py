@@ -49,7 +49,7 @@ class _OfRound(Op):
         return context
 
     def _round_of(self, node: Apply, inputs: Sequence[Any]) -> ExchangeRound:
-        """Return the thread's round for vectors with the specs of `inputs`."""
+        """Return the thread's `ExchangeRound` that fits the vectors in `inputs`; create one if necessary."""
         specs = _specs(self.round, inputs)
         exchange = thread_exchange()
         kept: list[ExchangeRound] = exchange.staging.setdefault(self.round, [])
@@ -110,7 +110,7 @@ class EndRound(_OfRound):
 
 
 def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, ...]:
-    """Return the specs for a round's vectors."""
+    """Return a `VectorSpec` for each vector of a round."""
     vectors = [inputs[slot] for slot in round_.vector_slots]
     shapes = round_.result_shapes([vector.shape for vector in vectors])
     moments = [
@@ -159,5 +159,5 @@ def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([Completion], 90)
 def lift_completion(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the op that reports completed summands."""
+    """Apply the op that reports completed summands to summands on the device."""
     return op.make_node(*(as_opencl_variable(summand, context_name) for summand in inputs)).outputs

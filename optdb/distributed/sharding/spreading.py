@@ -32,8 +32,8 @@ RULES: dict[type, Rule] = {}
 def rule(*classes: type) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule for the given op classes.
 
-    The function takes the spreader, a node and the values of its inputs, at least one of which is not `Replicated`. It
-    returns the values of the outputs, or raises `NotSplittable`.
+    The function takes the spreader, a node and the values of its inputs, at least one of which is not `Replicated`. The
+    function returns the values of the outputs, or raises `NotSplittable`.
     """
 
     def enter(function: Rule) -> Rule:

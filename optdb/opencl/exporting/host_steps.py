@@ -52,7 +52,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Maps comparisons to functions. Each returns the result for the traced call, and records a guard for this result.
+#: Maps comparisons to functions, each of which returns the result for the traced call and records a guard for it.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,

@@ -1,7 +1,8 @@
 """Copies a function's nodes, and the inner functions of its loops, to execute them while a tracer listens.
 
 A copy has its own variables, cells and thunks, and its kernels run in the replacement context. Device nodes run
-normally, and `host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
+normally, and `host_steps` executes host nodes symbolically. In each step, a loop's copy calls a `Within` object instead
+of the loop's inner function.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ class Within:
         self._nodes = linked.nodes
         self.input_storage = [Container(var, linked.cells[var]) for var in as_variables(linked.inputs)]
         self.output_storage = [Container(var, linked.cells[var]) for var in as_variables(linked.outputs)]
-        # The loop itself puts each output's memory into these cells.
+        # The loop itself puts the memory of each output into the output's cell.
         io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
         made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
         self._between = [cell for cell in made if id(cell) not in io_cell_ids]
@@ -243,4 +244,4 @@ class Within:
             node.compute()
 
     def free(self) -> None:
-        """Do nothing, since the trace releases the values."""
+        """Do nothing, since the trace releases the loop's values."""

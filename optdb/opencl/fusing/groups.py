@@ -248,7 +248,7 @@ class FusionGroups:
 
     def _contract(self, gone: FusionGroup, kept: FusionGroup, position_of: FusionGroup) -> None:
         if position_of is not kept:
-            # The group that remains takes the later of the two positions.
+            # The merged group takes the later one of the two groups' positions.
             self._order.remove(kept)
             position = self._order.position_of.pop(gone)
             position.node = kept
@@ -281,7 +281,7 @@ def takes_inputs(result: Variable, inputs: Collection[Variable], arrays: int) ->
 
 
 def takes_arguments(result: Variable, arrays: int, numbers: int = 0) -> bool:
-    """Tell whether a device accepts a kernel for `result` with this many arrays and numbers as arguments."""
+    """Tell whether a device accepts a kernel that computes `result` from `arrays` arrays and `numbers` numbers."""
     ndim = max(result.type.ndim, 1)
     size = 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
     return size <= result.type.context.profile.max_parameter_bytes

@@ -1,8 +1,8 @@
 """Recomputation: GPU kernels compute values that another kernel would otherwise store, if this reduces memory traffic.
 
-If the readers of a kernel's outputs read the kernel's inputs instead and compute the outputs themselves, the device may
-move fewer arrays. XLA calls this producer-consumer fusion with duplication. Only ops that a GPU can compute while it
-waits for memory are recomputed; CPUs compute values more slowly than they read them.
+If the kernels that read a kernel's outputs compute these outputs themselves from the kernel's inputs, the device may
+read and write fewer arrays. XLA calls this producer-consumer fusion with duplication. Only ops that a GPU can compute
+while it waits for memory are recomputed; CPUs compute values more slowly than they read them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
         if not pairs:
             continue
         replace(fgraph, pairs)
-        # The loop terminates, because each replacement reduces the number of arrays moved.
+        # The loop terminates, because each replacement reduces the number of arrays read and written.
         made = dict.fromkeys(owner_of(new) for _, new in pairs)
         operands = dict.fromkeys(var.owner for maker in made for var in maker.inputs if var.owner is not None)
         queue.extend(maker for maker in (*operands, *made) if _may_be_recomputed(maker))
@@ -70,7 +70,7 @@ class _Reader:
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
-        """Return a node of the same kind with different inputs and a program that reads them."""
+        """Return a copy of the reader's node that reads `inputs` and applies `program` to them."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
@@ -79,7 +79,7 @@ class _Reader:
 
 
 def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader | None:
-    """Return a node's client as a reader; None if the client cannot recompute the node's outputs."""
+    """Return a `_Reader` for a node's client; None if the client cannot recompute the node's outputs."""
     if needs.get(client) != needs.get(node):
         return None
     whole = node.outputs[0].type.broadcastable
@@ -112,7 +112,7 @@ def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Need
 
 
 def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tuple[int, ...] | None:
-    """Return which outputs to store so that the fewest arrays are moved; None if all outputs should be stored."""
+    """Return which outputs to store so that kernels access the fewest arrays; None if all outputs should be stored."""
     every = range(len(node.outputs))
     best, kept = _moved(node, readers, tuple(every)), None
     for more in [(), *((number,) for number in every if number not in needed)]:
@@ -124,7 +124,7 @@ def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tu
 
 
 def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
-    """Return how many arrays a node and its readers move if only `stored` is stored; infinity if this is impossible."""
+    """Return how many arrays a node and its readers access if only `stored` is stored; infinity if that cannot be."""
     whole = node.outputs[0].type.broadcastable
     moved = len(stored)
     kernels = [_kernel(node, stored)] if stored else []

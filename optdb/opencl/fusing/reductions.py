@@ -1,9 +1,9 @@
 """Fusion of reductions: with elementwise ops before and after them, and with each other.
 
-Operands that only a reduction uses are never stored (prologue). An elementwise op on the result, such as the division
-in a mean, is computed when the result is stored (epilogue). On GPUs, reductions of the same arrays over the same axes
-are merged, so that the arrays are read once, as in the gradient of a batch normalization; XLA calls this multi-output
-fusion.
+An operand that only one reduction uses is computed in the reduction's kernel and never stored (prologue). An
+elementwise op on a reduction's result, such as the division in a mean, is computed when the result is stored
+(epilogue). On GPUs, reductions of the same arrays over the same axes are merged, so that the arrays are read once, as
+in the gradient of a batch normalization; XLA calls this multi-output fusion.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _fused_epilogue(node: Apply, base: Variable, frame: Frame) -> list[tuple[Var
 
 
 def _epilogue_program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return an epilogue's inputs except `base`, viewed with the axes of the reduction's result, and its program."""
+    """Return an epilogue's inputs except `base`, with the axes of the reduction's result; also return its program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -134,7 +134,7 @@ class Family:
 
 
 def families_of(fgraph: FunctionGraph) -> list[Family]:
-    """Return the families with more than one reduction."""
+    """Join reductions that may be merged into families; return the families with more than one reduction."""
     needs = needs_of(fgraph)
     depends: dict[Apply, int] = {}
     families: list[Family] = []
@@ -203,14 +203,14 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # Anything that depends on one member now depends on everything that the family depends on.
+    # A node that depends on one member of the family now depends on everything that the family depends on.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits
 
 
 def _all_before(family: Family, families: Sequence[Family]) -> int:
-    """Return all reductions that a family depends on, directly or through other joined families."""
+    """Return the bit mask of all reductions that a family depends on, directly or through other joined families."""
     before, seen = family.depends, 0
     while rest := before & ~seen:
         number = (rest & -rest).bit_length() - 1
@@ -244,7 +244,7 @@ def _post(node: Apply) -> ScalarProgram | None:
 
 
 def fused(family: Family) -> list[tuple[Variable, Variable]]:
-    """Return a family's outputs, each with its replacement; empty if types would change."""
+    """Return the outputs of a family of reductions, each with its replacement; empty if types would change."""
     members = family.members
     arrays, others = _inputs(members)
     op = _reduction(members[0])

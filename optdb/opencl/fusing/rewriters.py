@@ -1,8 +1,8 @@
 """The fusion rewriter, which Theano runs just after lifting a graph to the device, and the ops that it builds.
 
 Sums and products with more terms than a kernel can take as arguments are split first, since otherwise the ops that
-compute the terms could not be fused with the sum or product. Each part combines its terms with the result of the
-previous parts.
+compute the terms could not be fused with the sum or product. Each part of a sum or product combines its terms with the
+result of the previous parts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OpenCLFusion(GraphRewriter):
 
 
 def _parts_of_large_nodes(fgraph: FunctionGraph) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield, for each op with too many steps, replacements of its outputs that are computed by a node for each step.
+    """For each op with too many steps, yield replacements of its outputs; a separate node computes each step.
 
     Fusion on the host can create ops of any size, but the compile time of a kernel grows faster than its size.
     """
@@ -97,8 +97,8 @@ def _applied(scalar: Scalar, operands: Sequence[Variable | Number]) -> Variable:
 def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
     """Yield each shape of an elementwise result, and its replacement: the shape of an operand that is not broadcast.
 
-    A shape counts as a user of its array: without this replacement, a result that is otherwise only summed would be
-    stored.
+    An op that reads only an array's shape counts as a user of the array: without the replacement, a result that is
+    otherwise only summed would be stored.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):
@@ -122,7 +122,7 @@ def _of_same_shape(var: Variable) -> Variable:
 def _share_kernels(fgraph: FunctionGraph) -> None:
     """Let programs that differ only in constants share a kernel that takes the constants as arguments.
 
-    This saves compile time, although launches become slower.
+    Sharing a kernel saves compile time, although launches become slower.
     """
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
@@ -144,7 +144,7 @@ def _kernel_key(node: Apply, program: ScalarProgram) -> Hashable:
 
 
 def _split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
-    """Split sums and products that are too wide; for each, return the nodes of all parts except the last."""
+    """Split sums and products with too many terms into chains of nodes; return all nodes but each chain's last."""
     separate: set[Apply] = set()
     for node in fgraph.toposort():
         if not _may_be_split(node):

@@ -1,7 +1,8 @@
 """The API for ops with their own kernels.
 
 An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenCLKernelBase`) or in a file
-(:class:`OpenCLKernelFileBase`). They are compiled when a function is compiled, and launched from the op's ``run``.
+(:class:`OpenCLKernelFileBase`). The kernels are compiled when a function is compiled, and launched from the op's
+``run``.
 """
 
 from optdb.codegen import kernels as _device_kernels

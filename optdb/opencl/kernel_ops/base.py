@@ -48,7 +48,7 @@ def check_lengths(
     """
     for index, axis in promised_axes(variables) if axes is None else axes:
         length = values[index].shape[axis]
-        # The order matters: while a function is traced, each comparison of a symbolic length becomes a guard.
+        # Compare with 1 first: while a function is traced, each comparison of a symbolic length becomes a guard.
         if length != 1 and not (empty and length == 0):
             raise ValueError(_broken_promise(op, index, variables[index], axis, length))
 
@@ -85,8 +85,8 @@ def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) 
 class Performed(BeforeOp):
     """A device op that runs in Python and never uses the host op's C code."""
 
-    #: Whether the op does nothing but launch kernels, and copy arrays with ``optdb.runtime.arrays``. If so, a plan can
-    #: replay its commands as long as its inputs stay the same (see ``optdb.device.plans``).
+    #: Whether the op does nothing but launch kernels, and copy arrays with ``optdb.runtime.arrays``. A plan can replay
+    #: the commands of such an op as long as the op's inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
     #: The parameters of the host op's C code.
     params_type = None
@@ -102,9 +102,9 @@ class Performed(BeforeOp):
 class OpenCLKernelBase(Performed, Op):
     """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
 
-    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on these lengths. Otherwise the
-    #: arrays' lengths are checked against their types before `run` is called, and the results' dtypes are checked
-    #: afterwards.
+    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on these lengths. If `run` does
+    #: neither, the arrays' lengths are checked against their types before `run` is called, and the results' dtypes are
+    #: checked afterwards.
     checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -10,8 +10,7 @@ The file declares each kernel's name and parameters, and contains its code::
 A parameter is the name of a dtype, ``*`` for an array, ``buffer``, ``local``, ``size`` or ``ssize``. An array is passed
 as a pointer and an offset in bytes. If the kernel's code has no parameters for offsets, as in files written for
 Theano's GPU back-end, ``*`` is only a pointer, like ``buffer``. The flags after the second colon are optional and
-separated by '|'. Everything in the section belongs to one program, so all kernels can use the code above the first
-kernel.
+separated by '|'. The section ``kernels`` is one program, so all kernels can use the code above the first kernel.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ C_SECTIONS = (
 
 
 class KernelFileError(ValueError):
-    """Raised if a kernel file cannot be parsed. The message names the line and says what is expected."""
+    """Raised if a kernel file cannot be parsed. The error message names the line and says what is expected there."""
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:

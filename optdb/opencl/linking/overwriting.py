@@ -40,7 +40,7 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state overwritten by nodes that cannot be held back, or by nodes that run before such a node."""
+    """Return the state that nodes overwrite too early, because their commands or later commands cannot be held back."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 

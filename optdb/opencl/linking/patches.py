@@ -1,8 +1,8 @@
 """Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
-The host ops in a device graph compute sizes and indices, which a plan computes only once. Compiling their C code would
-dominate the compile time, so they use ``perform``. Theano's searches for outputs and for reusable host scalars are
-replaced, since they take longer than creating the thunks.
+The host ops in a device graph compute sizes and indices, which a plan computes only once. Compiling the C code of these
+host ops would dominate the compile time, so they use ``perform``. Theano's searches for outputs and for reusable host
+scalars are replaced, since they take longer than creating the thunks.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
     """Replace nodes that must not overwrite state (see `keep_state`), and check next values."""
     exchanged = keep_state(graph_of(linker), state, holds)
     checked = {} if holds else check_next_values(graph_of(linker))
-    # The results of checks are views of protected values and must also be protected; replaced nodes add no such views.
+    # The results of checks are views of protected values, so these results must also be protected.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -142,7 +142,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which host scalars may share a cell; in a function with device arrays, no scalars share cells."""
+        """Return which host scalars may share a storage cell; in a function with device arrays, no scalars do."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
@@ -185,8 +185,8 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
                 frees=post_thunk_clear is not None,
             )
-            # Only exposed values need this. Theano also protects values that small host nodes could overwrite, but
-            # these nodes overwrite nothing in this function.
+            # Clear only exposed values before a call. Theano also protects values that small host nodes could
+            # overwrite, but these nodes overwrite nothing in this function.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked, thunks)
         machine.turn = turn
@@ -206,7 +206,7 @@ def _may_plan(linker: VM_Linker) -> bool:
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
-    """Return the `Turn` that a thread holds while nodes run; None if no node returns a device array."""
+    """Return the device's `Turn`, whose lock a thread holds while nodes run; None if no node returns a device array."""
     here = (var for node in nodes for var in node.outputs if on_device(var))
     var = next(here, None)
     return None if var is None else var.type.context.turn

@@ -56,23 +56,23 @@ class PlannedVM(PlannedMachine, VM):
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
-        """Empty, because plans own the cells: `Function.free` must not clear them, and copies must not share them."""
+        """Empty, because plans own the storage cells; `Function.free` must not clear these cells."""
         return {}
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Do nothing, since the VM already has its cells."""
+        """Do nothing, since the VM already has its storage cells."""
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the latest recorded call; None if there is none."""
+        """Return the memory that the latest recorded call uses; None if no call was recorded."""
         return None if self.last_recording is None else recording_memory(self.last_recording)
 
 
 class CommittingVM(VM):
     """Mixin for a Theano VM whose nodes overwrite no shared variable: it stores next values at the end of a call."""
 
-    #: The next call runs this function once, after everything else that may raise; if it raises, no next value is
-    #: stored.
+    #: A function that the next call runs once, after everything else that may raise; if the function raises, no next
+    #: value is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
@@ -116,7 +116,7 @@ def applies(linked: LinkedFunction) -> list[Apply]:
 
 
 def as_variables(values: Iterable[ValueId]) -> list[Variable]:
-    """Return values as variables, for the type checker."""
+    """Return the given values as a list of variables; the cast is for the type checker."""
     return [cast("Variable", value) for value in values]
 
 
@@ -133,8 +133,8 @@ def link_function(
     """Convert a Theano function to the form that plans use.
 
     The nodes are in execution order. `updates` maps each input to its next value. `before` maps each node that
-    overwrites values to the nodes that read these values. `frees` says whether cells are emptied as soon as their
-    values are dead.
+    overwrites values to the nodes that read these values. `frees` says whether storage cells are emptied as soon as
+    their values are dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
@@ -227,8 +227,8 @@ def check_next_value(var: Variable, following: Variable, value: Any) -> None:
 def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
     """Reraise the current error with Theano's description of the node and its source line."""
     thunk = thunks[number]
-    # The error message shows the values of inputs. Reading values on the device would enqueue held commands, which must
-    # not happen.
+    # The error message shows the values of inputs. Reading values on the device would enqueue commands that are held
+    # back, which must not happen.
     listener = listening()
     held = listener.held if isinstance(listener, Recorder) else listener
     shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
@@ -284,7 +284,7 @@ def _copied(value: Any) -> Any:
 
 
 def recording_memory(recording: Recording) -> CallMemory:
-    """Return the device memory of a recorded call, from liveness and buffer assignment."""
+    """Compute how much device memory a recorded call uses, from liveness and buffer assignment."""
     live = provided_liveness(recording)
     # The range of command indices for each node, counted as in `liveness`.
     spans, stop = [], 0

@@ -125,7 +125,8 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host op: in a loop's graph, Theano's rewriters would replace it with BLAS ops.
+    This class does not derive from the host op's class, since Theano's rewriters would replace it with BLAS ops in a
+    loop's graph.
     """
 
     __props__ = ()
@@ -165,7 +166,7 @@ class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
 
 
 class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
-    """Blocks of a matrix plus outer products of vectors. Like the host op, it ignores the factor `alpha`."""
+    """Blocks of a matrix plus outer products of vectors. Like the host op, this op ignores the factor `alpha`."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0

@@ -174,14 +174,14 @@ class OpenCLMaxPoolRop(_OverWindows, host.MaxPoolRop):
 
 
 class OpenCLDownsampleFactorMaxGradGrad(_OverWindows, host.DownsampleFactorMaxGradGrad):
-    """For each window, the sum of another array's elements at all positions of the window's maximum."""
+    """For each window, the sum of another array's elements at all positions where the window's maximum occurs."""
 
     device_inputs = slice(0, 3)
     computed_by = pooling.SumWhereLargest
 
 
 class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
-    """For each element, the sum of the gradients of the windows whose maximum it equals."""
+    """For each element, the sum of the gradients of all windows whose maximum equals the element."""
 
     device_inputs = slice(0, 3)
     parameters = ("ignore_border", "ndim")
@@ -189,7 +189,7 @@ class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
 
 
 class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
-    """For each element, its share of the gradients of all windows that sum or average it."""
+    """For each element, its share of the gradients of all windows that contain it, for pooling by sum or mean."""
 
     device_inputs = slice(0, 2)
     computed_by = pooling.MeanGradient

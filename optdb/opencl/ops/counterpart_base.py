@@ -21,15 +21,15 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class CounterpartBase(BeforeOp):
-    """Base class of counterparts. A subclass lists this class before the host op's class, its last base class."""
+    """Base class of counterparts. A subclass lists `CounterpartBase` before the host op's class, which comes last."""
 
     #: The host op's class: the last base class, unless a counterpart sets `host` itself.
     host: ClassVar[type[PureOp]]
     #: The inputs that are device arrays; all other inputs stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
     #: The constructor's parameters, which the host op and its counterpart store in attributes with the same names; None
-    #: if they are in `__props__`. They cannot be read from the signature, since the op cache replaces every op class's
-    #: `__call__`.
+    #: if they are in `__props__`. The parameters cannot be read from the signature, since the op cache replaces every
+    #: op class's `__call__`.
     parameters: ClassVar[Sequence[str] | None] = None
     #: Attributes that `like` need not copy because only the host op reads them or the device op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()

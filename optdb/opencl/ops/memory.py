@@ -32,7 +32,7 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(Shell, host.Alloc):
-    """An array filled with a value broadcast to the array's shape, in the default context unless one is named."""
+    """An array filled with a value broadcast to the array's shape, in the default context unless another is named."""
 
     __props__ = ("context_name",)
 

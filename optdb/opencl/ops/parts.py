@@ -52,7 +52,7 @@ class OpenCLTile(Counterpart, Shell, host.Tile):
 
 
 class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
-    """An array in which a part is set to another array or incremented by it."""
+    """An array in which one part is set to another array, or incremented by another array."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -155,11 +155,11 @@ class _Change(Counterpart, Shell):
 
 
 class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
-    """An array after the elements at the indices in integer arrays were set or incremented."""
+    """The result of setting or incrementing an array's elements at the indices in integer arrays."""
 
 
 class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
-    """An array after the elements that boolean masks select were set or incremented."""
+    """The result of setting or incrementing the elements of an array that boolean masks select."""
 
 
 class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
@@ -171,7 +171,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
 
 
 class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1):
-    """An array after the rows at the indices in a vector were set or incremented."""
+    """The result of setting or incrementing an array's rows at the indices in a vector."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0

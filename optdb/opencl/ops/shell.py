@@ -35,7 +35,8 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 class Shell(OpenCLKernelBase):
     """An op computed by an operation from ``optdb.codegen``; subclasses define `computed_by` or `operation`."""
 
-    #: Returns the operation, given a context, the first input's spec, and the values of the attributes in `settings`.
+    #: A function that returns the operation, given a context, the first input's spec, and the values of the attributes
+    #: in `settings`.
     computed_by: ClassVar[Callable[..., Operation]]
     settings: ClassVar[Sequence[str]] = ()
     #: Operations use the arrays' actual lengths, and reject lengths that do not match.

@@ -1,4 +1,4 @@
-"""Theano's softmax, cross entropies and their gradients on the device; the rows' classes are on the host."""
+"""Theano's softmax, cross entropies and their gradients on the device; the class labels are on the host."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
 
 
 class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.CrossentropySoftmaxArgmax1HotWithBias):
-    """For each row, the cross entropy for its class, the softmax, and the most likely class."""
+    """Each row's cross entropy for its class label, its softmax, and its most likely label."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -84,10 +84,10 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 
 
 class OpenCLCrossentropyAndGradient(Shell):
-    """Each row's cross entropy for its class, the matrix's gradient, and each row's most likely class.
+    """Each row's cross entropy for its class label, the gradient for the matrix, and each row's most likely label.
 
-    The inputs are the inputs of the cross entropy, and the gradient with respect to the cross entropy's first result.
-    This gradient is one number, or one number for each row.
+    The inputs are those of the cross entropy, and the gradient with respect to the cross entropy's first result. This
+    gradient is one number, or one number for each row.
     """
 
     __props__ = ()
@@ -111,7 +111,7 @@ class OpenCLCrossentropyAndGradient(Shell):
 
 
 class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCategorical1Hot):
-    """For each row of a distribution, the cross entropy for the row's class."""
+    """For each row of a distribution, the cross entropy for the row's class label."""
 
     device_inputs = slice(0, 1)
 
@@ -120,7 +120,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCat
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.CrossentropyCategorical1HotGrad):
-    """The gradient of the cross entropy, which is zero except at each row's class."""
+    """The gradient of the cross entropy, which is zero except in the column of each row's class label."""
 
     device_inputs = slice(0, 2)
 

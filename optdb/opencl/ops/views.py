@@ -1,6 +1,6 @@
 """View ops, which change at most the shape, strides and offset of an array.
 
-Among these ops, only a reshape may have to copy: it copies if strides cannot express the new shape.
+Of all view ops, only a reshape may have to copy: it copies if strides cannot express the new shape.
 """
 
 from __future__ import annotations

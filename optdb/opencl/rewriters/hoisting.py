@@ -34,7 +34,7 @@ from optdb.opencl.rewriters.stacking import is_quicker, product_of
 
 @dataclass(frozen=True)
 class WantedProduct:
-    """A product needed in each step of a loop: a part of `states` times `matrix`, plus a part of `added`, if any."""
+    """A product in each step of a loop: a part of `states` multiplied by `matrix`, plus a part of `added`, if any."""
 
     states: Variable
     matrix: Variable
@@ -142,7 +142,7 @@ def _saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Va
 
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
-    """Return the variable in the loop's body that is the product `wanted`, and the added sequence, if any."""
+    """Return the product `wanted` as a variable of the loop's body, and the sequence that it adds, if any."""
     op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))

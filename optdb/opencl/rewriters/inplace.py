@@ -94,7 +94,7 @@ def _is_temporary(var: Variable) -> bool:
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array or, if several nodes share its allocation, an equal array with its own allocation."""
+    """Return `var`, or an equal array with its own allocation if several nodes share the allocation of `var`."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, OpenCLContiguous):
         views.append(maker.inputs[0])

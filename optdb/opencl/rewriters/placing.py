@@ -37,7 +37,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Chain:
-    """A chain of increments of zeros: disjoint parts of equal length along one axis, in ascending order."""
+    """Nodes that increment an array of zeros: disjoint parts of equal length along one axis, in ascending order."""
 
     zeros: Apply
     parts: Sequence[_Part]
@@ -98,7 +98,7 @@ def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
 
 
 def _part_of(node: Apply) -> _Part | None:
-    """Return the part that a node writes if the part is a slice along one axis with constant bounds, else None."""
+    """Return the part that a node writes; None unless the part is a slice along one axis with constant bounds."""
     array, value, *_ = node.inputs
     if value.type != array.type:
         return None

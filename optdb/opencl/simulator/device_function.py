@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class DeviceFunction:
-    """A simulator's method: a compiled function on a device. Only one thread at a time runs it."""
+    """A simulator's method: a compiled function on a device. Only one thread at a time runs the function."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         refuse_pytensor("SimulatorOCL", function)
@@ -219,7 +219,7 @@ class DeviceFunction:
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
         """Measure the device time of each kernel and the host time of each node in a call.
 
-        As in `check`, no values change.
+        Like `check`, this method changes no values.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class DeviceFunction:
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Reset each input that has an update to its value in Theano's function."""
+        """Set each input that has an update back to the input's value in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:

@@ -65,7 +65,7 @@ class PackedVariables:
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
-        #: The arrays in the cells after the last call to `pack`.
+        #: The arrays in the variables' storage cells after the last call to `pack`.
         self._packed: list[Any] = []
         #: Maps dtypes to objects that add vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
@@ -115,7 +115,7 @@ class PackedVariables:
                 vector.upload()
 
     def release(self) -> None:
-        """Let functions use the variables again."""
+        """Let the simulator's functions use the variables again."""
         with self._state.turn():
             self._state.check_open()
             for vector in self._vectors.values():
@@ -253,7 +253,7 @@ class _Adder:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
     def add(self, terms: Sequence[tuple[PackedVector, slice]], total: tuple[PackedVector, slice], calls: Calls) -> None:
-        """Write the sum of slices of two or more vectors, added in order, to the slice `total`."""
+        """Add up slices of two or more vectors, in order, and write the sum to the slice `total`."""
         operands = [*terms, total]
         if operands != self._operands:
             self._commands, self._operands = self._prepared(operands), operands

@@ -1,7 +1,7 @@
 """Packed variables that are copied between devices in pieces.
 
 `PiecewiseDownload` downloads a piece as soon as its values are computed, and `PackedTerm` uploads another device's
-pieces. Each of these two classes uses its own queue.
+pieces. The two classes use separate queues.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
 from optdb.runtime.packing import PackedVector, mark, side_queue
 from optdb.runtime.scripts import Arrival, Calls
 
-#: The minimum size in bytes of a piece that is downloaded early. The larger minimum applies to pieces of fewer than
-#: `PIECE_ARRAYS` arrays. Each piece delays the device, so small variables wait until more variables are computed.
+#: The minimum size in bytes of a piece that is downloaded early. The larger minimum, `LARGE_PIECE_NBYTES`, applies to
+#: pieces of fewer than `PIECE_ARRAYS` arrays. Each piece delays the device, so small variables wait until more
+#: variables are computed.
 PIECE_NBYTES, LARGE_PIECE_NBYTES, PIECE_ARRAYS = 1 << 19, 1 << 25, 5
 #: The maximum size in bytes of each copy that starts after all variables are computed. Several copies are faster than
 #: one, because a piece is uploaded to another device while the next piece is downloaded.

@@ -31,9 +31,9 @@ CALL = "__call__"
 class SimulatorOCL(HtmlTables, DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
-    The functions are not modified. Their shared variables are copied to the device, and calls change only these copies.
-    `sync_to_theano` copies the simulator's values to Theano, and `sync_from_theano` copies Theano's values to the
-    simulator.
+    The functions are not modified. The functions' shared variables are copied to the device, and calls change only
+    these copies. `sync_to_theano` copies the simulator's values to Theano, and `sync_from_theano` copies Theano's
+    values to the simulator.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-#: Another name for `opencl_backend`, from the first proposal of simulators; sizes need not be fixed.
+#: Another name for `opencl_backend`, from the first proposal of simulators; despite this name, sizes need not be fixed.
 fixed_size_opencl_backend = opencl_backend
 
 

@@ -78,7 +78,7 @@ def _scalar_op(node: Apply) -> scalars.ScalarOp:
 
 
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
-    """Return whether an elementwise op computes a summand of its result from summands, because the op is linear."""
+    """Return whether an elementwise op is linear, so that it maps summands of its inputs to a summand of its result."""
     summands = [isinstance(value, Partial) for value in inputs]
     zeros = list(map(has_zeros, inputs))
     known = all(isinstance(value, Partial | Replicated) for value in inputs)
@@ -110,7 +110,7 @@ def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 
 
 def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
-    """Apply an op to lengths: integer results are lengths, and floats are computed for the whole batch."""
+    """Apply an op to lengths: integer results are lengths, and float results are computed for the whole batch."""
     op, out = _scalar_op(node), node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
     if out.type.dtype.startswith("float"):

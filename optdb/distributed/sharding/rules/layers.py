@@ -1,7 +1,7 @@
 """The rules for layers of neural networks and for random numbers.
 
 Each worker draws the random numbers for the whole batch and uses the rows of its own part. Each example thus gets the
-same numbers as on one device, and the states of generators stay equal on all workers.
+same random numbers as on one device, and the states of generators stay equal on all workers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rule for Scan.
 
 Workers cannot wait for each other within a loop. Each worker therefore keeps its own part of a sum in a loop, such as
-the gradient of a recurrent weight. The parts are all-reduced after the loop.
+the gradient of a recurrent weight. The workers' parts of the sum are all-reduced after the loop.
 """
 
 from __future__ import annotations

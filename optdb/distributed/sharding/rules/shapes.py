@@ -54,7 +54,7 @@ def length(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.MakeVector)
 def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return a vector of lengths or of other numbers that are equal on all workers."""
+    """Return a vector that contains lengths, or a vector of numbers that are equal on all workers."""
     if has(inputs, Length):
         return [Vector(remade(node, inputs)[0], tuple(inputs))]
     return spreader.replicated(node, inputs)
@@ -104,7 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return `shape_var` with a run-time check that `own` equals `expected`; if they differed, rows would be mixed."""
+    """Return `shape_var` with a run-time check that `own` equals `expected`, because otherwise rows would be mixed."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -118,7 +118,7 @@ def _product(lengths: Sequence[Variable]) -> Variable:
 
 @rule(ops.Reshape)
 def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Find the split axis in the new shape."""
+    """Reshape an array, and find the axis of the new shape along which it is split."""
     value, new = inputs
     if isinstance(value, Partial | Replicated) and isinstance(new, Replicated):
         return [with_layout_of(value, remade(node, inputs)[0])]
@@ -208,7 +208,7 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 
 @rule(ops.DimShuffle)
 def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Find the new position of the split axis."""
+    """Permute, drop or add axes, and find the new position of the split axis."""
     (value,) = inputs
     assert isinstance(node.op, ops.DimShuffle)
     order = list(node.op.new_order)
@@ -236,7 +236,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 
 @rule(ops.SpecifyShape)
 def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout; the specified lengths apply to the worker's part."""
+    """Specify the lengths of the worker's part of an array; the array's layout does not change."""
     value, lengths = inputs
     if isinstance(value, Sharded) and not isinstance(lengths, Vector):
         raise NotSplittable(node, "it fixes the length of the batch, but a worker has a part of the batch")

@@ -154,8 +154,8 @@ class StepCheck:
 
     number: int
     op: str
-    #: The step's earlier device ops, which have no counterpart on the host. A difference may be caused by one of these
-    #: ops.
+    #: The step's earlier device ops, which have no counterpart on the host. One of these earlier ops may have caused a
+    #: difference.
     within: list[str]
     #: The host ops that computed the value, last op first.
     host_ops: list[str]

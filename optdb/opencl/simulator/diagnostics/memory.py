@@ -1,7 +1,7 @@
 """Predicts how much device memory a call needs.
 
-If a call with arguments of the same shapes was recorded, the amount is exact. Otherwise, the function is traced as for
-an export, and values are assigned to buffers as in a plan.
+If a call with arguments of the same shapes was recorded, the predicted amount is exact. If no such call was recorded,
+the function is traced as for an export, and values are assigned to buffers as in a plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Profiles a call by running its nodes one by one while the device times each command, and reports the times.
 
-Like a check, a profile changes no values. The first round is a warm-up. Each command has a row with its median time in
-the rounds after the first, the bytes that it touches, and its node's number of floating-point operations.
+Like a check, a profile changes no values. The call runs several times; the first run is a warm-up. Each command has a
+row with its median time in the later runs, the bytes that it touches, and its node's number of floating-point
+operations.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Row:
     where: str = HOST
     #: The name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host work.
     kernel: str = ""
-    #: ``launch`` for kernel launches; otherwise the same as `kernel`.
+    #: The kind of command: ``launch`` for kernel launches; otherwise the same as `kernel`.
     kind: str = ""
     #: The time on the device in seconds; None if nothing was enqueued.
     device: float | None = None
@@ -268,7 +269,7 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline on Python's clock: each command is queued before the enqueueing call returns."""
+        """Return the device's timeline on Python's clock; a command is queued before the call that enqueues it ends."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
@@ -326,7 +327,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return the last round's rows, with median times over all rounds that ran the same commands."""
+    """Return the rows of the last run, with median times over all runs that enqueued the same commands."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [

@@ -42,7 +42,7 @@ class RepeatedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: The previous call's arguments in comparable form; None if they are large.
+        #: The previous call's arguments in comparable form; None if they are large or not numeric.
         self._given: list[Any] | None = None
         if isinstance(function._executable.run, PlannedVM):
             function._executable.run.repeat_commands()
@@ -53,7 +53,7 @@ class RepeatedMethod:
         call: Callable[..., Any] | None = None,
         before_commit: Callable[[], None] | None = None,
     ) -> None:
-        """Call `call` or, by default, the method; the results stay on the device.
+        """Call the method, or `call` if it is given; the results stay on the device.
 
         `before_commit` is called before the next values are stored; if it raises, nothing is stored.
         """
@@ -69,7 +69,7 @@ class RepeatedMethod:
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return a call's commands for the caller to enqueue; None if the call needs Python."""
+        """Return a call's commands, which the caller must enqueue; None if the call must run Python code."""
         commands = self._repeated(args)
         return None if commands is None or commands.needs_python else commands
 
@@ -175,7 +175,7 @@ _MOST_PENDING = 2
 
 
 class Results:
-    """The possibly pending results of one call. Any thread may wait for them any number of times."""
+    """The possibly pending results of one call. Any thread may wait for the results any number of times."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
@@ -224,7 +224,7 @@ class Results:
 
 
 class _Mirrors:
-    """Host memory for the results of one call at a time."""
+    """Mirrors in host memory, which hold the results of one call at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -266,7 +266,7 @@ class PendingResults:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: The mirrors; the next call uses the first element.
+        #: The mirrors for each pending call; the next call uses the first element.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:
@@ -279,7 +279,7 @@ class PendingResults:
         return results
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return a call's commands without the copies of results; None if the call needs Python."""
+        """Return a call's commands without the copies of results; None if the call must run Python code."""
         # Values that are not device arrays would be copied before the commands compute them.
         are_fetched = all(isinstance(value, Array) and value.flags.c_contiguous for value in self._values())
         return self._call.commands(*args) if are_fetched else None

@@ -1,8 +1,9 @@
 """Executes a function's graph on a device: uploads the inputs, runs the VM, and downloads the outputs.
 
-Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. Its state decides where the values of
-shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``). Nodes that
-overwrite shared arrays run last, and the VM holds back their commands until no node can raise.
+Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. A simulator keeps the values of
+shared variables on the device (see ``state``), and the linker ``opencl`` keeps them on the host (see
+``opencl_linker``). Nodes that overwrite shared arrays run last, and the VM holds back their commands until no node can
+raise.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Executable:
         mutable = {*mutable, *of_user}
         bound = _bindings(source, state, inputs, updated, mutable, of_user)
         bindings = list(bound.values())
-        #: The cells from which `run` reads the inputs; it stores outputs in `output_cells`.
+        #: The cells from which `run` reads the inputs; `run` stores the outputs in `output_cells`.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
@@ -135,7 +136,7 @@ class Executable:
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
                 # Do not overwrite values that later nodes still need, such as a network's running averages. Other
-                # values, such as its weights, may still be overwritten.
+                # values, such as the network's weights, may still be overwritten.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
@@ -252,13 +253,13 @@ def _bindings(
     mutable: Collection[Variable],
     of_user: Collection[Variable],
 ) -> dict[Variable, Shared | Input | None]:
-    """Return the inputs' bindings, or None for inputs in Theano's storage; add new shared variables to the state."""
+    """Map inputs to their bindings, or to None for inputs in Theano's storage; add new shared variables to `state`."""
     bindings: dict[Variable, Shared | Input | None] = {}
     for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
         placed = belongs_on_device(source, var, state.context)
         if isinstance(variable, SharedVariable):
             binding = bindings[var] = state.add(variable, storage, placed)
-            # Within a state, a shared variable is either on the device or on the host for all functions.
+            # A shared variable is either on the device or on the host for all functions with the same `State`.
             if var in of_user and binding is not None and binding.placed:
                 raise NotImplementedError(
                     f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
@@ -285,7 +286,7 @@ def _link(
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # Keep the memory of next values and of results on the host, which may be arguments of the next call. Results on the
-    # device are downloaded before that call.
+    # device are downloaded before the next call.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

@@ -41,7 +41,7 @@ class DeviceGraph:
 
     fgraph: FunctionGraph
     lifted: LiftReport
-    #: Maps a variable of this graph to the variable with the same value in the host graph, if such a variable is known.
+    #: Maps a variable of the device graph to the host graph's variable with the same value, if this variable is known.
     origins: dict[Variable, Variable]
 
 

@@ -2,7 +2,7 @@
 
 An :class:`Input` uploads or lends an argument; an :class:`Output` downloads a result. On a device that shares the
 host's memory, :class:`ZeroCopyScope` binds the caller's arrays during a call. After the call, even if it was
-interrupted, the device has no reference to these arrays.
+interrupted, the device has no reference to the caller's arrays.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Input:
     """An input that is not a shared variable."""
 
     variable: Variable
-    #: The cell in which Theano's Function stores the input's value.
+    #: The storage cell in which Theano's Function stores the input's value.
     storage: list[Any]
-    #: The cell from which the VM reads.
+    #: The storage cell from which the VM reads the input's value.
     cell: list[Any]
     placed: bool
     #: Whether the VM computes the input's next value.
@@ -104,7 +104,7 @@ class Input:
             self._kept.popitem(last=False)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array over the caller's buffer; reuse the last array object if it fits."""
+        """Return a device array that uses the caller's buffer; reuse the last array object if it fits."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
         self._lent.base_data = buffer
@@ -144,16 +144,17 @@ class Output:
 class ZeroCopyScope:
     """Binds the caller's arrays to a device within a ``with`` block, in which a function is called.
 
-    It lends no arrays to asynchronous calls, nor to functions that return device arrays, since a returned array might
-    be a view of an argument. Creating a scope sets the linked function's rebindable inputs and external outputs.
+    The scope lends no arrays to asynchronous calls, nor to functions that return device arrays, since a returned array
+    might be a view of an argument. Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
         self._context = context
         self._executable = executable
-        #: The VM that uses lent arrays within the block.
+        #: The virtual machine that uses the lent arrays within the ``with`` block.
         self._open: PlannedVM | None = None
-        #: The downloads to wait for at the end of the call; None for a single result, which is waited for immediately.
+        #: The downloads that must be complete at the end of the call; None for a single result, which is waited for
+        #: immediately.
         self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
@@ -222,7 +223,7 @@ class ZeroCopyScope:
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
-        """Return and forget the array lent for a result; None if there is none."""
+        """Return the array that was lent for a result, and forget this array; None if no array was lent."""
         result, buffer = self._result_arrays.pop(id(cell), (None, None))
         if result is None or cell[0].base_data is not buffer or cell[0].shape != result.shape:
             return None
@@ -230,7 +231,7 @@ class ZeroCopyScope:
         return result
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
-        """Return `last` unless it overlaps an argument or a shared variable's value, else None."""
+        """Return `last`, or None if `last` overlaps an argument or a shared variable's value."""
         if last is None or self._in_use.overlap(last):
             return None
         if self._of_shared is None:
@@ -287,7 +288,7 @@ class AddressRanges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def overlap(self, array: HostArray) -> bool:
-        """Return whether an array may share memory with an added array."""
+        """Return whether an array may share memory with any array that was added before."""
         start, end = _byte_range(array)
         first, last = self._met(start, end)
         return start < end and first < last

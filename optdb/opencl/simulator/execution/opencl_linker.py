@@ -1,7 +1,7 @@
 """The linker ``opencl``, whose functions run on a device while the host keeps the shared variables' values.
 
 Before each call, values that have changed in Theano's storage are uploaded. After each call, the next values are stored
-in that storage. Unchanged values stay on the device, in one copy for all functions.
+in Theano's storage. Unchanged values stay on the device, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
     """Return the inputs that the user allows to be overwritten.
 
-    A graph without a `Supervisor`, such as the graph of a `Function.copy`, has no such inputs.
+    A graph without a `Supervisor`, such as the graph of a `Function.copy`, allows no inputs to be overwritten.
     """
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:

@@ -170,8 +170,8 @@ class State:
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
         """Return the shared variable for one of Theano's storage cells; add one with Theano's value if there is none.
 
-        The first function that uses a variable decides whether it is on the device. Return None if
-        functions use Theano's storage directly.
+        The first function that uses a variable decides whether the variable is on the device. Return None if functions
+        use Theano's storage directly.
         """
         shared = self._by_storage.get(id(storage))
         if shared is None:
