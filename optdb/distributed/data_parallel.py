@@ -129,7 +129,7 @@ class DataParallel:
             checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
         self._is_closed = False
-        #: For the latest finished step, a dict for each worker that maps phases of the step to seconds.
+        #: For the latest finished step, one dict per worker; each dict maps phases of the step to seconds.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
             self._group = ThreadGroup(self._training, list(devices), timeout)

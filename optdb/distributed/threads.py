@@ -81,7 +81,7 @@ class ThreadGroup:
         self._attempts = itertools.count(1)
         #: The number of committed steps that have ended.
         self._steps = 0
-        #: The steps that have not ended, in order.
+        #: The steps that have not ended, in the order in which they began.
         self._pending: deque[PendingStep] = deque()
         #: A step's error that the caller has not received yet.
         self._unreported: Exception | None = None

@@ -149,7 +149,7 @@ def _trace(report: LiftReport) -> None:
 
 
 def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
-    """Return the lifters among a query's rewriters, by op class or instance."""
+    """Find the lifters among a query's rewriters, and group them by op class or instance."""
     tracked_by = rewriter.local_optimizers_map
     return {op: [member for member in members if isinstance(member, Lifter)] for op, members in tracked_by.items()}
 

@@ -7,7 +7,8 @@ Three passes over the nodes in topological order::
                ops run where their results are used
     partitions sets of nodes change sides (see ``optdb.lifters.partitioning``)
 
-These passes call only the predicates of lifters. A lifter may later reject a node, which then stays on the host.
+The passes that place nodes call only the predicates of lifters. A lifter may later reject a node, which then stays on
+the host.
 """
 
 from __future__ import annotations

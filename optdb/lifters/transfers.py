@@ -25,7 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the result of the transfer `key` (variable, destination); while lifting a graph, call `make` only once."""
+    """Return the result of the transfer `key` (variable, destination); in `dedup_transfers`, make it only once."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()

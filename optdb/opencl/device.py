@@ -40,8 +40,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays. They are lifted if the device needs their arrays; only `RandomFunction` is never lifted, but
-#: is listed in reports with a reason.
+#: Ops that create arrays. An op that creates an array is lifted if the device needs the array; only `RandomFunction` is
+#: never lifted, but reports list it with a reason.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.

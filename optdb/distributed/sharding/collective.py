@@ -42,7 +42,7 @@ _thread = threading.local()
 
 @contextmanager
 def taking_part(exchange: Exchange) -> Iterator[None]:
-    """Make this thread's rounds within the block exchange their vectors through `exchange`."""
+    """Make this thread's reduction rounds within the block exchange their vectors through `exchange`."""
     _thread.exchange = exchange
     try:
         yield
@@ -179,7 +179,7 @@ class Completion(Op):
 def combined(
     kinds: Sequence[str], received: Sequence[Sequence[np.ndarray]], lengths: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Compute a round's results from the vectors of all workers.
+    """Compute a reduction round's results from the vectors of all workers.
 
     `received` lists, by rank, each worker's vectors, followed by the element counts of the pieces in each vector of
     moments. `lengths` lists the lengths of the pieces.

@@ -275,7 +275,8 @@ class _Cut:
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
         """Copy a graph, with one reduction round for all inner sums and moments that do not depend on each other.
 
-        Return the outputs and the number of rounds. Integers, which are on the host, have separate reduction rounds.
+        Return the outputs and the number of reduction rounds. Integers, which are on the host, have separate reduction
+        rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}

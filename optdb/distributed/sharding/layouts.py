@@ -99,7 +99,7 @@ AnyValue = TypeVar("AnyValue", bound=Value)
 
 
 def with_layout_of(value: AnyValue, var: Variable) -> AnyValue:
-    """Return a variable as a value with the layout of `value`."""
+    """Return a `Value` that holds a variable and has the layout of `value`."""
     return replace(value, var=var)
 
 

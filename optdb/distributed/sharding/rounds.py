@@ -1,4 +1,4 @@
-"""Rounds for device arrays: one op starts copying vectors to the host, and a second op reduces all workers' vectors.
+"""Reduction rounds for device arrays: one op starts copies to the host, and a second op reduces all workers' vectors.
 
 Nodes between the two ops keep the device busy during the exchange, so the VM runs the first op as early as possible and
 the second op as late as possible (``optdb.opencl.linking.waiting``).
@@ -28,7 +28,7 @@ _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base class of a round's two ops, which take the inputs of the `ReductionRound` except the token."""
+    """Base class of a reduction round's two ops, which take the inputs of the `ReductionRound` except the token."""
 
     __props__ = ("round",)
     #: See `OpenCLKernelBase.repeatable`.
@@ -110,7 +110,7 @@ class EndRound(_OfRound):
 
 
 def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, ...]:
-    """Return a `VectorSpec` for each vector of a round."""
+    """Return a `VectorSpec` for each vector of a reduction round."""
     vectors = [inputs[slot] for slot in round_.vector_slots]
     shapes = round_.result_shapes([vector.shape for vector in vectors])
     moments = [
@@ -139,7 +139,7 @@ def _reduce(round_: ExchangeRound) -> None:
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject rounds with integers, because integers are on the host."""
+    """Reject reduction rounds with integers, because integers are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
     return "it has sums of integers"
@@ -147,7 +147,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([ReductionRound], 90, _of_floats)
 def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a round to the two ops that start and end it."""
+    """Lift a reduction round to the two ops that start and end the round."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
     for slot in op.vector_slots:

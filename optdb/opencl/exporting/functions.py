@@ -86,7 +86,7 @@ def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> 
 
 
 def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:
-    """Return the exportable form of a linked function; `cell_of` returns the cell of a shared value."""
+    """Return the exportable form of a linked function; `cell_of` returns the storage cell of a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
             "the function does not run on a device, or runs without plans (as with profiling or a linker other than "

@@ -93,7 +93,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
-    """Return a host node's equivalent on the device, and the number of its device inputs; None if there is none."""
+    """Return a host node's equivalent on the device, and the number of device inputs; None if none exists."""
     counterpart = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
     if counterpart is None:
         return None

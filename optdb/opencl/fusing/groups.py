@@ -72,7 +72,7 @@ def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return the input of a chain of DimShuffles, and its frame; `frame` is the frame of the chain's result."""
+    """Return the input of a chain of DimShuffles, and the input's frame; `frame` is the frame of the chain's result."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -85,7 +85,7 @@ def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
 
 
 def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
-    """Return the broadcast pattern of the common shape to which variables with equal `ndim` are broadcast."""
+    """Return the broadcast pattern that results if variables with equal `ndim` are broadcast against each other."""
     return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in variables), strict=True))
 
 

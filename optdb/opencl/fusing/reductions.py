@@ -1,7 +1,7 @@
 """Fusion of reductions: with elementwise ops before and after them, and with each other.
 
-An operand that only one reduction uses is computed in the reduction's kernel and never stored (prologue). An
-elementwise op on a reduction's result, such as the division in a mean, is computed when the result is stored
+An elementwise operand that only one reduction uses is computed in the reduction's kernel and never stored (prologue).
+An elementwise op on a reduction's result, such as the division in a mean, is computed when the result is stored
 (epilogue). On GPUs, reductions of the same arrays over the same axes are merged, so that the arrays are read once, as
 in the gradient of a batch normalization; XLA calls this multi-output fusion.
 """
@@ -180,7 +180,7 @@ def _sources(node: Apply) -> set[Variable | Apply]:
 
 
 def _joined(alike: Sequence[Family], families: Sequence[Family]) -> list[Family]:
-    """Join independent families of one kind that share an array; return the families with several reductions."""
+    """Join independent families of reductions that share an array; return the families with several reductions."""
     found: list[Family] = []
     for family in alike:
         fitting = (other for other in found if _may_be_joined(other, family, families))

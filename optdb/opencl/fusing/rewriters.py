@@ -163,7 +163,7 @@ def _may_be_split(node: Apply) -> bool:
 
 
 def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
-    """Divide a node's inputs, in order, into one part for each kernel."""
+    """Divide a node's inputs, without reordering them, into one part for each kernel."""
     parts: list[list[Variable]] = [[]]
     steps, sources = 0, set[Variable]()
     for var in node.inputs:

@@ -84,7 +84,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node in its loop, may read device values, so that held commands must run first."""
+    """Return whether a node, or a node in its loop, may read device values; if so, held-back commands run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

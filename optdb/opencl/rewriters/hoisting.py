@@ -79,7 +79,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield, for each product that can be hoisted, its node, part of a sequence, and the matrix outside the loop."""
+    """For each product that can be hoisted, yield its node, the part of a sequence, and the matrix outside the loop."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):

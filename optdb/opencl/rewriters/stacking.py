@@ -56,7 +56,7 @@ class _Joins:
         self._made: dict[tuple[int, tuple[Variable, ...]], Variable] = {}
 
     def along(self, axis: int, matrices: Sequence[Variable]) -> Variable:
-        """Return matrices joined along an axis; if all are transposes, return the transpose of their joined bases."""
+        """Join matrices along an axis; if all matrices are transposes, return the transpose of their joined bases."""
         nodes = [matrix.owner for matrix in matrices]
         if all(map(is_transpose, nodes)):
             joined = self._join(1 - axis, tuple([node.inputs[0] for node in nodes if node is not None]))
@@ -98,7 +98,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for each set of products of one array's parts with one matrix, needed in the same branches."""
+    """Find products of one array's parts with one matrix, needed in the same branches; yield their replacements."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():

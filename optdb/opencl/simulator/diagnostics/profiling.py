@@ -220,7 +220,7 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the operation rate of the rows with known operation counts; empty if there are none."""
+    """Return the rows' known operations divided by the rows' device time, as text; empty if no count is known."""
     counts = [row.operations for row in rows if row.operations is not None]
     return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 

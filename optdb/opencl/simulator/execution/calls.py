@@ -107,7 +107,7 @@ class TrustedMethod:
         self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
-        """Upload large arguments while the device computes; return replacements for `args` for one call.
+        """Upload large arguments while the device computes; return replacements for `args`, valid for one call.
 
         Any thread may call this method. The arguments of two calls may be staged in advance; before a third call's
         arguments are staged, the device must have finished with the first call's arguments. `args` may change after

@@ -43,7 +43,7 @@ class Shared:
             self.array_type = variable.type
         elif placed:
             self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
-        #: Whether functions may overwrite the current value at any time in a call (`held_variable`).
+        #: Whether functions may overwrite the current value at any time in a call (see `held_variable`).
         self.is_scratch = getattr(variable.tag, "is_scratch", False)
         self._storage = storage
         self.cell: list[Any] = [None]
