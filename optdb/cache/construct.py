@@ -1,8 +1,9 @@
 """Constructs ops, and reuses equal ops from the store.
 
-A call of an op class builds an op; if the store has an equal op, the call returns that op instead. A few frequently
-constructed classes return equal ops for equal arguments (`is_repeatable`). If the arguments of such a call are plain
-values, they form a key (`_call_key`), and later calls with the same key return the op without building another one.
+A call of an op class builds an op; if the store has an equal op, the call returns that op instead. For a few frequently
+constructed classes, equal arguments always give equal ops (`is_repeatable`). If the arguments of a call to such a class
+are plain values, they form a key (`_call_key`), and later calls with the same key return the op without building
+another one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key for a constructor call, with ids in place of ops; None if the call must build an op."""
+    """Return a hashable key for a constructor call, in which ids represent ops; None if the call must build an op."""
     if not is_repeatable(cls):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Detects changes to the defining attributes of shared ops: the attributes that form an op's key.
+"""Detects changes to the defining attributes of a shared op, which form the op's key in the store.
 
 Theano allows such changes, so the guard makes the change, drops the op from the store, and warns. If `copy` has
 returned the op instead of a copy, the guard refuses the change. Under ``python -O`` there is no guard.

@@ -1,7 +1,7 @@
 """The key of an op: a hashable value made of its class and its defining values.
 
-If an op's definition contains a shared op, the key contains that op's identity. The key of an inner graph refers to
-nodes by their numbers in topological order, so graphs of the same structure have equal keys.
+If an op's definition contains a shared op, the key contains the shared op's identity. The key of an inner graph refers
+to nodes by their numbers in topological order, so graphs of the same structure have equal keys.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Key:
 
 
 class Keys:
-    """Makes the keys of ops. `shared` maps an op to the equal shared op, or to None."""
+    """Makes the keys of ops. `shared` returns the shared op that is equal to a given op, or None."""
 
     def __init__(self, shared: Callable[[PureOp], PureOp | None]) -> None:
         self._shared = shared

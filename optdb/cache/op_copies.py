@@ -1,8 +1,8 @@
 """Makes copying and unpickling of a shared op return the shared op.
 
-A pickle contains a call of ``copy.copy`` with the op as Theano pickles it. If the cache is installed, this call returns
-the shared op; without optdb, Theano can also load the pickle. Ops from other pickles are replaced with shared ops when
-they become part of a node.
+The pickle of a shared op contains a call of ``copy.copy``, whose argument is the op as Theano pickles it. If the cache
+is installed, this call returns the shared op; without optdb, Theano can also load the pickle. Ops from other pickles
+are replaced with shared ops when they become part of a node.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # The pickle of an op that is not shared contains no call of `copy`: the argument of the call, which is not shared
-    # either, would be pickled in the same way, without end. Classes that define ``__reduce__`` need no such call.
+    # The pickle of an op that is not shared contains no call of `copy`. Otherwise, pickling would never end: the
+    # argument of the call, which is not shared either, would be pickled in the same way. Classes that define
+    # ``__reduce__`` need no call of `copy`.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)
@@ -79,7 +80,7 @@ def _restore_node(self: Apply, state: dict[str, Any]) -> None:
 
 
 def copy_patches() -> list[Patch]:
-    """Return the patches that make copies of shared ops return the ops themselves."""
+    """Return the patches that make copying a shared op return the op itself."""
     return [
         Patch(PureOp, "__copy__", copy_of_shared, "copying a shared op returns the op itself"),
         Patch(PureOp, "__deepcopy__", copy_of_shared, "copying a shared op returns the op itself"),

@@ -88,7 +88,7 @@ def is_installed() -> bool:
 
 
 def stats() -> Stats:
-    """Return counters: how many ops were shared, and how many were not shared for which reason.
+    """Return counters: how many ops were shared, and how many were not shared, by reason.
 
     Returns
     -------

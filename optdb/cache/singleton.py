@@ -84,7 +84,7 @@ def share_all_classes() -> None:
 
 
 def restore_all_classes() -> None:
-    """Restore the host's metaclass, except for :class:`~optdb.cache.SingletonOp`."""
+    """Give all op classes the host's metaclass again, except for :class:`~optdb.cache.SingletonOp`."""
     _exchange(SharingMeta, MetaObject)
 
 

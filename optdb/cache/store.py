@@ -1,7 +1,7 @@
-"""The store of shared ops, in which each op represents all equal ops while it is in use.
+"""The store of shared ops: while an op in the store is in use, it represents all ops that are equal to it.
 
 The store holds weak references, and lookups take no lock. An op may be garbage-collected while the current thread holds
-the lock. Its entry is then only marked as dead, and removed from all tables when the next op is added.
+the lock. The op's entry is then only marked as dead; it is removed from all tables when the next op is added.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: Maps a class and the values of its props to one op, to find the attributes in which later ops differ from
-        #: this op.
+        #: Maps a class and the values of its props to one op, to find the attributes in which later ops with the same
+        #: props differ from this op.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # These are attributes, because ops are also collected at interpreter shutdown, when module globals are already
-        # gone.
+        # These objects are attributes, because ops are also collected at interpreter shutdown, when module globals are
+        # already gone.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()

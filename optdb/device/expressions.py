@@ -104,7 +104,7 @@ def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
-    """Return the operand that holds all elements within the bounds, and its start; None if no single operand does."""
+    """Return the operand that holds all elements within the bounds, and its start; None if there is no such operand."""
     starts = [0] * len(bounds)
     if isinstance(x, Joined):
         low, high = bounds[x.axis]
@@ -139,7 +139,7 @@ def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a tensor broadcast to a shape; raise ValueError if that is impossible."""
+    """Broadcast a tensor to a shape; raise ValueError if that is impossible."""
     shape = tuple(map(int, shape))
     if x.shape == shape:
         return x
@@ -164,7 +164,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape; None unless it only splits axes, or adds and drops axes of length 1."""
+    """Return the coordinates of a reshape that only splits axes, or adds and drops axes of length 1; else None."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -205,7 +205,7 @@ def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
     if all(stripe == Stripe(0, 1, length) for stripe, length in zip(stripes, x.shape, strict=True)):
         return broadcast(part, x.shape)
     slices = result.slices
-    # Checking the count first avoids walking the whole chain after each replacement.
+    # Checking the count first avoids walking the whole chain of replacements after each replacement.
     if slices is None or slices.count < x.shape[slices.axis]:
         return result
     return _joined_slices(result, slices.axis)
@@ -239,7 +239,7 @@ def _joined_slices(last: Replaced, axis: int) -> Tensor:
 def folded(
     fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
 ) -> Tensor:
-    """Fold over axes; without elements, the result is `initial` or, by default, the identity of the fold's scalar.
+    """Fold a tensor over axes; a fold of no elements is `initial` or, by default, the identity of the fold's scalar.
 
     Raises
     ------
@@ -293,7 +293,8 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
     """Rewrite a reduced `Switch` as a `Switch` of reductions; None if the condition varies along a reduced axis."""
-    # The condition often depends on another reduction of the same elements; after rewriting, one pass can compute both.
+    # The condition often depends on another reduction of the same elements; after rewriting, one pass can compute both
+    # reductions.
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
         return None

@@ -64,7 +64,7 @@ class Future:
 
     @property
     def times(self) -> Times:
-        """The start and end of the call in nanoseconds on the device's clock; waits until the call has ended."""
+        """Wait until the call has ended; return its start and end in nanoseconds on the device's clock."""
         return self._span.times()
 
     def __repr__(self) -> str:

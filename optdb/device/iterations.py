@@ -2,8 +2,8 @@
 
 Computations move out of a loop (`iterated`): one product before the loop replaces many small products that do not
 depend on a state. Additions in each step, as in gradients of weights, become one sum after the loop if no step reads
-the sum. For this, the steps store the terms. If the terms are products, the steps store the operands instead, because
-the sum of these products is one product of the concatenated operands.
+the sum. To make this possible, the steps store the terms of the sum. If the terms are products, the steps store the
+operands instead, because the sum of these products is one product of the concatenated operands.
 """
 
 from __future__ import annotations
@@ -215,9 +215,9 @@ _MOST_BYTES = 1 << 28
 def iterated(
     steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], repeats_in_kernels: bool
 ) -> tuple[Iteration, list[Tensor]]:
-    """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
+    """Build a loop with the parameters of `Iteration`; return the loop, and the carried arrays after its last step.
 
-    If `repeats_in_kernels` is set, the device repeats small steps within one kernel. In such a loop, additions stay,
+    If `repeats_in_kernels` is set, the device repeats small steps within one kernel. Additions stay in such a loop,
     because they cost almost nothing within a kernel.
     """
     loop = _hoist_products(steps, rows, carried)
@@ -357,7 +357,7 @@ class StepSums:
         return whole
 
     def _sum(self, array: Carried, varying: Collection[Tensor]) -> _StepSum | None:
-        """Return the sum held by an array with two alternating rows; None if the array does not hold such a sum."""
+        """If the two rows of an array hold the last two states of a sum, return this sum, else None."""
         own = [row for row in self.rows if row.source is array]
         if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
             return None

@@ -1,4 +1,4 @@
-"""Repeated calls with a progress bar on standard error."""
+"""Repeats calls, and shows a progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def calls_in_chunks(call: Callable[[], Any], times: int, with_bar: bool) -> Any:
 
 
 def shows_progress(wanted: bool | None) -> bool:
-    """Return whether long runs show a bar; by default, they do if standard error is a terminal."""
+    """Return whether long runs show a progress bar; by default, they do if standard error is a terminal."""
     return sys.stderr.isatty() if wanted is None else wanted
 
 
@@ -78,7 +78,7 @@ def started_bar(steps: int | None) -> Progress:
 
     columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # In a file, the bar's final state remains; on a terminal, it is cleared.
+    # In a file, the bar's final state remains; on a terminal, the bar is cleared.
     bar = Progress(*columns, console=console, transient=console.is_terminal)
     bar.add_task("steps", total=steps)
     bar.start()

@@ -49,7 +49,7 @@ class ArgumentTensor(Tensor):
 
 
 class Constant(Tensor):
-    """An array that never changes; with `of_lengths`, calls with other input shapes may have another value."""
+    """An array that never changes; if `of_lengths` is set, its value may differ in calls with other input shapes."""
 
     def __init__(self, value: Any, of_lengths: bool = False) -> None:
         self.value = np.asarray(value)
@@ -58,7 +58,7 @@ class Constant(Tensor):
 
 
 class Mapped(Tensor):
-    """A result of applying a scalar program elementwise to tensors, which broadcast along axes of length 1."""
+    """A result of applying a scalar program elementwise to tensors, which are broadcast along axes of length 1."""
 
     def __init__(self, program: ScalarProgram, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
         super().__init__(shape, program.out_dtypes[result])
@@ -143,7 +143,7 @@ class ReshapedTensor(Tensor):
 
 
 class Iota(Tensor):
-    """The index of each element along one axis, as int64."""
+    """The integers from 0 to `length` - 1, as int64."""
 
     def __init__(self, length: int) -> None:
         super().__init__((length,), "int64")
@@ -182,7 +182,7 @@ class Stripe:
 
 @dataclass(frozen=True)
 class ReplacedSlices:
-    """Slices of a tensor, all along one axis, replaced one after another; later slices may overlap earlier slices."""
+    """Slices of a tensor along one axis, replaced one after another; later slices may overlap earlier slices."""
 
     axis: int
     count: int  #: The sum of the lengths of the slices.
@@ -258,7 +258,7 @@ class Computed(Tensor):
 
 
 class MatrixProduct(Application):
-    """The product of two matrices of the same dtype, computed by an operation."""
+    """A device operation that computes the product of two matrices of the same dtype."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         dtype = a.dtype
@@ -266,7 +266,7 @@ class MatrixProduct(Application):
 
 
 def is_product(tensor: Tensor) -> bool:
-    """Return whether a tensor is a matrix product that an operation computes."""
+    """Return whether a tensor is the output of a `MatrixProduct`."""
     return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
 
 

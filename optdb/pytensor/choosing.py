@@ -38,7 +38,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.sigint import without_sigint
 from optdb.user_cache import warn_unwritable
 
-#: The two sides that a function can run on.
+#: The two sides that a function can run on: PyTensor's default linker, and the device.
 DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
@@ -47,8 +47,8 @@ _VERSION = "choice 3"
 _MAX_CONSTANT_ELEMENTS = 1000
 #: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
-#: The number of timed calls on each side. The trial ends after `_FEW_CALLS` if the device takes at least `_CLEAR_RATIO`
-#: times as long as the default linker.
+#: The number of calls that are timed on the device, and with the default linker. The trial ends after `_FEW_CALLS` if
+#: the device takes at least `_CLEAR_RATIO` times as long as the default linker.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
 #: The device is chosen if its time is less than this fraction of the default linker's time.
@@ -68,11 +68,11 @@ class DifferingValuesWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SideChoice:
-    """The side chosen for calls with certain shapes, and the reason for the choice."""
+    """The choice between the device and the default linker for calls with certain shapes, and the reason for it."""
 
     side: str  #: `DEFAULT` or `DEVICE`.
     reason: str
-    #: Measured time of a call on each side, in seconds.
+    #: The measured times of a call with the default linker and on the device, in seconds.
     default_s: float | None = None
     device_s: float | None = None
 
@@ -84,11 +84,11 @@ class SideChoice:
 
 
 class Trial:
-    """Alternates calls with certain shapes between the two sides until one side is chosen.
+    """Alternates calls with certain shapes between the device and the default linker until one of them is chosen.
 
-    `run` takes a side and returns the function that runs calls on that side. `overwritable` lists positions of inputs
-    that the default linker may overwrite. `updates` maps an output's number to the position of the input that the
-    output updates.
+    `run` takes `DEVICE` or `DEFAULT`, and returns the function that runs calls on this side. `overwritable` lists
+    positions of inputs that the default linker may overwrite. `updates` maps an output's number to the position of the
+    input that the output updates.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Trial:
         self.choice: SideChoice | None = None
 
     def call(self, cells: Sequence[Cell]) -> Any:
-        """Run a call, and choose a side when enough calls have been timed."""
+        """Run a call; when enough calls have been timed, choose the device or the default linker."""
         self._calls += 1
         if self._calls == 1:
             return self._first(cells)
@@ -154,7 +154,7 @@ class Trial:
         return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
-        """Run a call on both sides, compare the outputs, and store the next values from the default linker."""
+        """Run a call on the device and with the default linker; compare the outputs; store the linker's next values."""
         updated = self._updates.values()
         apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
         try:
@@ -227,7 +227,7 @@ class ChoosingFunction:
         self._updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         self._lock = threading.RLock()
         self._default: CellFunction | None = None
-        #: Runs calls on the device; None before it is compiled, and when the device can no longer be chosen.
+        #: The function on the device; None before it is compiled, and when the device can no longer be chosen.
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of the inputs whose shapes may differ.
@@ -263,7 +263,7 @@ class ChoosingFunction:
             return results
 
     def _known(self, shapes: Any) -> SideChoice | None:
-        """Return the choice if no trial is needed, else None."""
+        """Return the choice for calls with given shapes; None if a trial is needed."""
         if shapes in self._trials:
             return None
         if len(self.choices) >= _MOST_CHOICES:
@@ -305,7 +305,7 @@ class ChoosingFunction:
         }
 
     def _run(self, side: str) -> CellFunction:
-        """Return the function that runs calls on a side; compile it at first use."""
+        """Return the function that runs calls on the device or with the default linker; compile it at first use."""
         if side == DEFAULT:
             if self._default is None:
                 compiled = self._compiled()

@@ -50,7 +50,7 @@ _TAIL = (
 
 
 class Term:
-    """A tensor in a formula, with operators. All terms of a formula have the same floating-point dtype."""
+    """A tensor in a formula, with Python's operators. All numbers in a formula have the same floating-point dtype."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -93,7 +93,8 @@ _exp, _floor, _log, _log1p, _sqrt, _tan = map(_function, ("Exp", "Floor", "Log",
 class Formula:
     """A distribution's formula, which maps uniform random numbers and parameters to draws."""
 
-    #: Takes a uniform random number for each element and the parameters, all as terms; returns the draws as a term.
+    #: Computes the draws from uniform random numbers, one for each draw, and the parameters; all of these are `Term`
+    #: objects.
     draw: Callable[..., Term]
     #: Takes the parameters as arrays, and returns an array that is true where they are valid.
     is_valid: Callable[..., HostArray]

@@ -196,7 +196,7 @@ class Region:
         ]
 
     def with_all_axes(self, part: Tensor) -> Tensor:
-        """Return a part with an additional axis of length 1 for each index that is a number."""
+        """Return `part` with an additional axis of length 1 for each axis whose index is a number."""
         order: list[int | None] = [
             coordinate.terms[0][0] if axis in self.stripes else None for axis, coordinate in enumerate(self.coordinates)
         ]

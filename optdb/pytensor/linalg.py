@@ -63,7 +63,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix products of two arrays with the same dtype, whose batch axes broadcast."""
+    """Return the matrix products of two arrays with the same dtype; their batch axes are broadcast."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matrices of shapes {a.shape[-2:]} and {b.shape[-2:]} cannot be multiplied")
@@ -112,7 +112,7 @@ def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value], trace: GraphTr
 
 
 def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Tensor:
-    """Return the solutions of linear systems, whose batch axes broadcast."""
+    """Return the solutions of linear systems; their batch axes are broadcast."""
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
         raise ValueError(f"{op} takes right-hand sides of {a.shape[-1]} rows, not of {b.shape[-core]}")

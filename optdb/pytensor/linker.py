@@ -169,7 +169,7 @@ class OpenCLFunction:
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that no other thread overwrites; all are copies, except the cells of updated inputs."""
+        """Return cells that no other thread overwrites; all cells are copies, except those of updated inputs."""
         taken = [[cell[0]] for cell in cells]
         for position in self._updated:
             taken[position] = cells[position]

@@ -125,7 +125,7 @@ class _ScanLoop:
         self._targets.append((carried, target))
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
-        """Add an array that begins with initial rows, to which each step appends a row; a short array wraps around."""
+        """Add an array of initial rows, to which each step appends a row; an array with too few rows wraps around."""
         before, length = -min(taps), x.shape[0]
         if length < before:
             raise OnHost(f"a state has {length} rows, but a step reads {before}")
@@ -173,7 +173,10 @@ class _ScanLoop:
             carried.written.append((start, value))
 
     def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
-        """Insert an array of results into the outputs at a position; a short array keeps the last results."""
+        """Insert an array for results into the outputs; return the array, and the row that the first step writes.
+
+        If the array has fewer rows than the loop has steps, it keeps the results of the last steps.
+        """
         if not length:
             raise OnHost("an array that its steps write has no rows")
         carried = Carried(length, value.shape, value.dtype, _zeros(self._steps, length, value.shape, value.dtype))
@@ -222,7 +225,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 
 
 class _StepTracer:
-    """A step's tracer, which only knows values that are the same in each step."""
+    """The tracer of a loop's step; it knows only values that are the same in each step."""
 
     def __init__(self, tracer: Any, rows: Sequence[StepRow]) -> None:
         self.context, self.has_host = tracer.context, tracer.has_host

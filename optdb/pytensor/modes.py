@@ -18,7 +18,7 @@ class IgnoredModeWarning(UserWarning):
 
 
 class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """A mode whose functions run on a device; it warns if PyMC ignores it and samples with nutpie."""
+    """A mode whose functions run on a device; it warns if PyMC ignores the mode and samples with nutpie."""
 
     @property
     def linker(self) -> Any:

@@ -36,7 +36,7 @@ def computed(
 
 
 def _real(inputs: Sequence[Value]) -> list[Tensor]:
-    """Return the inputs; raise OnHost if one is not real."""
+    """Return the inputs as tensors; raise OnHost if an input is complex."""
     tensors = tensors_of(inputs)
     for x in tensors:
         if np.dtype(x.dtype).kind == "c":

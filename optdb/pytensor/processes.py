@@ -61,7 +61,7 @@ class _Finder(MetaPathFinder):
 
 
 def _replace_stepper(linker_class: type, module: ModuleType) -> None:
-    """Make PyMC step populations of chains in one process if functions run on a device."""
+    """Make PyMC advance populations of chains in one process if functions run on a device."""
     original = module.PopulationStepper.__init__
 
     @functools.wraps(original)
@@ -106,13 +106,13 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
 
 @functools.cache
 def _fresh(method: str) -> BaseContext:
-    """Return a context for a start method; the context raises an error if the script does not allow that method."""
+    """Return a process context for a start method; it raises an error if the script does not allow that method."""
     made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
     return made
 
 
 class _Checked:
-    """A context that checks the script before it starts a process."""
+    """A multiprocessing context that checks the script before it starts a process."""
 
     def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
         if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # a method of the context's class

@@ -1,4 +1,4 @@
-"""Random variables: draws from generators with PyTensor's own state.
+"""Draws random variables from generators that have the same states as in PyTensor.
 
 In each call, a host step advances a generator and sends its previous state to the device, which draws numbers from the
 same stream. If a distribution consumes a varying number of random numbers, the host draws its values, unless the mode
@@ -151,7 +151,7 @@ def _check(formula: Formula, parameters: Sequence[Tensor]) -> None:
 
 
 def _are(tensors: Sequence[Tensor], numbers: Sequence[float]) -> bool:
-    """Return whether each tensor is a constant, and all its elements equal the number at the tensor's position."""
+    """Return whether each tensor is a constant whose elements all equal the corresponding number."""
     pairs = zip(tensors, numbers, strict=True)
     return all(isinstance(x, Constant) and bool((x.value == number).all()) for x, number in pairs)
 

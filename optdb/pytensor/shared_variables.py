@@ -29,7 +29,7 @@ def _fetched_value(self: Container) -> Any:
 
 
 def _set_value(set_value: Any, self: Container, value: Any) -> None:
-    """Set a container's value; if the new value is the array that the container already holds, store a view."""
+    """Set a container's value; if the new value is the array that the container already holds, store a view of it."""
     before = self.storage[0]
     set_value(self, value)
     _tell_apart(self.storage, before)

@@ -25,7 +25,7 @@ class Source:
 
 
 class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Keeps the source of a function's graph, including inner graphs."""
+    """Keeps a copy of a function's graph before the graph is rewritten."""
 
     def apply(self, fgraph: Any) -> None:
         if fgraph.update_mapping is None:
@@ -40,7 +40,7 @@ class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not insta
 
 
 class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Tags a graph's outputs with its source after all rewrites; copies of a function keep the tags."""
+    """Tags a graph's outputs with the graph's source after all rewrites; copies of a function keep the tags."""
 
     def apply(self, fgraph: Any) -> None:
         for var in fgraph.outputs:
@@ -53,7 +53,7 @@ optdb.register(f"{KEEP_SOURCE}_tags", _TagOutputs(), KEEP_SOURCE, position=1000)
 
 
 def source_of(fgraph: Any) -> Source:
-    """Return the source of a function's graph; if it is unknown, return a copy of the graph."""
+    """Return a function's graph before rewriting; if that is unknown, return a copy of the given, rewritten graph."""
     for output in fgraph.outputs:
         # An output may be a copy that was inserted because outputs share memory.
         for var in (output, *(output.owner.inputs if output.owner else ())):

@@ -14,7 +14,7 @@ _LOWEST_PYTHON = (3, 12)
 
 
 def _cure() -> str:
-    """Return a one-line fix; a command uses the current Python, because `pip` may belong to a different one."""
+    """Return a one-line fix; if it is a command, it calls this Python, because `pip` may belong to another Python."""
     if sys.version_info < _LOWEST_PYTHON:
         return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
     return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"

@@ -16,11 +16,10 @@ from optdb.unknown_names import UnknownName, nearest
 
 
 class TopoOptDB(DB):
-    """A database whose query returns a rewriter that runs to a fixed point in topological order.
+    """A database of rewriters; a query returns one rewriter that applies them to a fixed point in topological order.
 
-    It holds node rewriters, graph rewriters and other databases, and is used
-    like Theano's SequenceDB, EquilibriumDB and LocalGroupDB: registered in
-    ``theano.compile.optdb``, or queried on its own.
+    It holds node rewriters, graph rewriters and other databases. Like Theano's SequenceDB, EquilibriumDB and
+    LocalGroupDB, it can be registered in ``theano.compile.optdb`` or queried on its own.
 
     Parameters
     ----------
@@ -170,9 +169,9 @@ def register_topo(
     name : str, optional
         The name to register; the rewriter's own name by default.
     tracks : sequence of Op classes or instances, optional
-        For a plain function: the ops for which it is called; None means all ops.
+        If the rewriter is a plain function: the ops for which it is called; None means all ops.
     requirements : sequence of callables
-        For a plain function: functions called with the graph before rewriting.
+        If the rewriter is a plain function: functions that are called with the graph before rewriting.
 
     Returns
     -------
@@ -257,7 +256,7 @@ def _named_database(name: str) -> DB:
 
 
 def _default_database(rewriter: Any) -> DB:
-    # A lifter works only in the database that it names.
+    # A lifter, which moves nodes to a device, works only in the database that it names.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()
 

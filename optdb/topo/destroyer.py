@@ -1,8 +1,8 @@
 """An incremental destroy handler, which decides whether a node may overwrite an input.
 
-A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. The
-edges *user ▶ destroyer* are added to an incremental topological order, which detects cycles. Each validation checks
-only the changes since the previous validation.
+A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. Edges
+from these users to the overwriting node are added to an incremental topological order, which detects cycles. Each
+validation checks only the changes since the previous validation.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class CycleError(InconsistencyError):
 
 
 class Engine:
-    """One run over one graph; it is attached to the graph as a feature.
+    """One run of the rewrite engine over one graph; the run is attached to the graph as a feature.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Engine:
             self._backward_edges.append((new.owner, node))
 
     def validate(self, fgraph: FunctionGraph) -> None:
-        """Raise CycleError if an edge closes a cycle (called by Theano)."""
+        """Raise CycleError if an edge closes a cycle; Theano calls this method."""
         edges, self._backward_edges = self._backward_edges, []
         for first, second in edges:
             still_there = second in self._order and any(var.owner is first for var in second.inputs)

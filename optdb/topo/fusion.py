@@ -20,7 +20,8 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 #: The maximum number of groups that recompute a cheap node, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The limit for 0-d nodes, for which recomputing even an expensive op is cheaper than calling a separate node.
+#: A group with this many recomputed nodes recomputes no more 0-d nodes. The limit is higher than for arrays, because
+#: recomputing even an expensive 0-d op is cheaper than calling a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -109,7 +110,7 @@ class Group:
         self._limit: float = host.elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
-        """Return whether the fused op stays within the argument limit if `node` joins."""
+        """Return whether the fused op stays within the limit on arguments if `node` joins the group."""
         return len(self._inputs_with(node)) <= self._limit
 
     def _inputs_with(self, node: Apply) -> set[Variable]:
@@ -122,7 +123,7 @@ class Group:
 
 
 class Grouping:
-    """The groups of a graph, which are found as its nodes are added, users before operands."""
+    """Finds the groups of a graph, whose nodes are added one by one, users before operands."""
 
     def __init__(self, takes: Callable[[Apply], bool]) -> None:
         self._takes = takes
@@ -152,7 +153,7 @@ class Grouping:
         return [group for group in self._groups if len(group.members) > 1]
 
     def _users_groups(self, fgraph: FunctionGraph, node: Apply) -> list[Group]:
-        """Return the groups of all users of `node`; empty if a user is in no group."""
+        """Return the groups of all users of `node`; return an empty list if a user is in no group."""
         groups: dict[Group, None] = {}
         for client, _ in clients(fgraph, node.outputs[0]):
             client_groups = None if is_output(client) else self._groups_of.get(client)
@@ -259,7 +260,7 @@ class FusedNodeBuilder:
 
 
 def _ordered_inputs(group: Group) -> list[Variable]:
-    """Return the external inputs of a group, depth first from its root, left to right."""
+    """Return the inputs of a group from outside, in depth-first order from its root."""
     inside = {node.outputs[0]: node for node in group.members}
     external: dict[Variable, None] = {}
     todo = list(group.root.outputs)

@@ -1,8 +1,9 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
-Theano's GemmOptimizer restarts after each inserted Gemm. For the gradient of a recurrent net's weights, this takes
-quadratic time. This pass forms the same pairs as Theano: the first two terms of the same type, at least one of which is
-a product, then the next two. Each Gemm becomes a new term. A product that is also used outside the sum ends the search.
+Theano's GemmOptimizer restarts after each inserted Gemm. For the gradient of a recurrent net's weights, these restarts
+take quadratic time. This pass forms the same pairs as Theano: the first two terms of the same type, at least one of
+which is a product, then the next two. Each Gemm becomes a new term. The search ends at a product that is also used
+outside the sum.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[
 
 
 def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return the nodes that compute a linear combination: `node`, and nodes for partial results without other users."""
+    """Return the nodes of a linear combination: `node`, and the nodes of partial results without other users."""
     steps = [node]
     for step in steps:  # the list grows during iteration
         for var in host.combined(step):
@@ -86,7 +87,7 @@ def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 class _Pairing:
     """The terms of a sum, combined in pairs into Gemms; ``swallowed`` lists the products inside the Gemms.
 
-    A paired term is None in ``_terms``. The queues hold indices of terms in order.
+    A paired term is None in ``_terms``. Each queue holds indices of terms in ascending order.
     """
 
     def __init__(

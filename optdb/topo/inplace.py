@@ -1,7 +1,7 @@
 """Rewriting of elementwise ops so that they overwrite one of their inputs.
 
-Each output overwrites the first input for which the destroy handler allows it. The pass asks the handler before it
-builds a node, so that it never reverts a replacement.
+Each output overwrites the first input that the destroy handler allows it to overwrite. The pass asks the handler before
+it builds a node, so that it never reverts a replacement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: In graphs with more nodes than this, Theano skips scalars, because overwriting them gains nothing.
+#: In graphs with more nodes than this, Theano skips scalars, because overwriting scalars gains nothing.
 _BIG = 500
 
 

@@ -15,7 +15,7 @@ MAX_GROWTH = 10
 MIN_BASE_NODES = 10
 #: Any graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000
-#: A graph may grow to this multiple of its base size, if that exceeds `MIN_NODE_LIMIT`.
+#: A graph may grow to this multiple of its base size, if this multiple exceeds `MIN_NODE_LIMIT`.
 MAX_NODE_RATIO = 100
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.topo.rules import Rule
 
-#: The number of repetitions after which a loop is stopped; a rewriter may need a second visit to a node whose
+#: A loop is stopped after this many repetitions, not at once: a rewriter may need a second visit to a node whose
 #: neighbours changed.
 PATIENCE = 3
-#: The first generation that is numbered: usually, only loops have this many generations.
+#: Replacements are numbered from this generation on, because usually only loops have so many generations.
 FIRST_NUMBERED = 4
 _DEPTH = 64
 
@@ -30,7 +30,7 @@ class Lineage:
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
         self._kept: list[Any] = []
-        # The entry keeps the op alive, so that its id is not reused.
+        # Each entry keeps its op alive, so that the op's id is not reused.
         self._op_numbers: dict[int, tuple[Any, Hashable]] = {}
         self._replaced: set[int] = set()
         self._loops: dict[int, int] = {}
@@ -41,7 +41,7 @@ class Lineage:
         return bool(self._stopped) and (rule, self._number(node)) in self._stopped
 
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
-        """Record that `rule` replaced `node` with the nodes `fresh`, operands first.
+        """Record that `rule` replaced `node` with the nodes `fresh`, in which operands come first.
 
         If a loop has run too often, return the rule that `rule` keeps undoing; from then on, that rule is not applied
         to nodes like those in `fresh`.
@@ -108,14 +108,13 @@ class Lineage:
             return self._identity(op)
 
     def _identity(self, thing: Any) -> int:
-        # Keep the object alive, so that its id is not reused; the result is negative, so that it differs from all value
-        # numbers.
+        # Keep the object alive, so that its id is not reused. The result is negative, unlike all value numbers.
         self._kept.append(thing)
         return -id(thing)
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key for a constant of one element, because rewriters often create equal constants; otherwise, None."""
+    """Return a key for a constant of one element, else None; rewriters often create equal constants of one element."""
     data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

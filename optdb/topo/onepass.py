@@ -18,12 +18,12 @@ from optdb.host.api.rewriters import TopoOptimizer, trusted_tracks
 
 
 class OnePass(TopoOptimizer):
-    """A TopoOptimizer like `stock` that visits only nodes of tracked op instances and classes."""
+    """A TopoOptimizer like `stock` that visits only the nodes whose op or op class is in `tracks`."""
 
     def __init__(self, stock: TopoOptimizer, tracks: Sequence[Any]) -> None:
         super().__init__(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
         self._classes = tuple(track for track in tracks if isinstance(track, type))
-        #: The tracked op instances by class.
+        #: Maps an op class to the tracked ops of this class.
         self._ops: dict[type, list[Any]] = {}
         for track in tracks:
             if not isinstance(track, type):

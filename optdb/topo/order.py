@@ -4,9 +4,9 @@ The order is a doubly linked list of positions with increasing integer labels:
 
 * a new node is inserted right after its last dependency; if there is no free label, a part of the list is relabelled
   (Dietz and Sleator, "Two algorithms for maintaining order in a list", STOC 1987);
-* a new edge that violates the order starts a search from each of its ends (Pearce and Kelly, "A dynamic topological
-  sort algorithm for directed acyclic graphs", ACM JEA 11, 2006). Only the nodes of the search that finishes first are
-  moved. If the searches meet, the edge would close a cycle.
+* if a new edge violates the order, a search starts from each end of the edge (Pearce and Kelly, "A dynamic topological
+  sort algorithm for directed acyclic graphs", ACM JEA 11, 2006). Only the nodes found by the search that finishes first
+  are moved. If the searches meet, the edge would close a cycle.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TopologicalOrder(Generic[Node]):
             self._link_after(self.tail.prev, node)
 
     def insert(self, node: Node) -> None:
-        """Add a node; its dependencies must be in the order."""
+        """Insert a node after its dependencies, which the order must already contain."""
         position_of = self.position_of
         last = self.head
         for dependency in self._dependencies(node):

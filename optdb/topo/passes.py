@@ -15,7 +15,7 @@ from optdb.topo.rules import Rule
 
 
 class PhaseProfile:
-    """The profile of one run on a graph that starts with `nodes` apply nodes."""
+    """The profile of one run on a graph that has `nodes` apply nodes at the start."""
 
     def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
         self.rewriter = rewriter

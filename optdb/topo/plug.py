@@ -33,7 +33,7 @@ def _translating(query: Callable[..., Any], self: Any, *tags: Any, **kwtags: Any
 
 
 def with_engine_rewriters(query: databases.Query) -> databases.Query:
-    """Add the engine's own rewriters to queries for optimized code."""
+    """If a query selects optimized code, add the engine's own rewriters to the query."""
     selects = "fast_run" in query.include and ENGINE_TAG not in query.include
     return query.including(ENGINE_TAG) if selects else query
 
@@ -135,7 +135,7 @@ def disable() -> None:
 
 @contextmanager
 def _enabled_in_this_thread() -> Iterator[None]:
-    """In the block, compile as if `enable` had been called; other threads keep Theano's own optimizers."""
+    """In the `with` block, compile as if `enable` had been called; other threads keep Theano's own optimizers."""
     with _lock:
         _state.compiling += 1
         _install()
@@ -181,8 +181,8 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that are excluded for devices: devices have their own versions, which run after nodes have been lifted, and
-#: the last of these phases, Theano's check of convolutions, rejects float16.
+#: Phases that are excluded for devices. Devices have their own versions, which run after nodes have been moved to the
+#: device. The last of these phases, Theano's check of convolutions, would reject float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
-#: The name in messages for several phases, or for a phase whose database has no name, because it is in no database.
+#: The name in messages for several phases, or for a phase whose database has no name because it was not registered in
+#: another database.
 UNNAMED = "(unnamed)"
 
 
@@ -58,21 +59,21 @@ class TopoResult:
     reason : str
         The reason for stopping, if the run did not converge.
     nodes_before, nodes_after, nodes_most : int
-        The number of apply nodes at the start, at the end, and the maximum in between.
+        The number of apply nodes at the start, the number at the end, and the largest number in between.
     visits : int
-        Visits to nodes: to nodes from the worklist, and to new nodes right after a replacement.
+        The number of visits to nodes, including visits to new nodes right after a replacement.
     walks : int
-        Passes of the worklist over the order.
+        How often the worklist walked over the graph from one end to the other.
     rounds : int
-        Rounds; each runs the global rewriters, the worklist and the final rewriters.
+        The number of rounds; each round runs the global rewriters, the worklist and the final rewriters.
     refused : int
-        Replacements that the graph did not accept.
+        The number of replacements that the graph did not accept.
     folded : int
-        Nodes of the graph that were folded to constants.
+        The number of nodes that were folded to constants.
     rules : list of RuleCount
         One entry for each rewriter that tracks an op of the graph.
     ping_pong : list of PingPong
-        Rewriters that undid each other and were stopped.
+        Pairs of rewriters that undid each other; one rewriter of each pair was stopped.
     seconds : float
         Wall-clock time of the whole run.
     """

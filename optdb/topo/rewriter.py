@@ -42,7 +42,7 @@ class TopoRewriter(EquilibriumOptimizer):
     rewriters : sequence
         Node rewriters, and graph rewriters that run at the start of each round.
     direction : {'out_to_in', 'in_to_out'}
-        Whether outputs or inputs are visited first.
+        Whether the visits start at the outputs or at the inputs.
     max_use_ratio : float, optional
         The limit on a rewriter's applications, as a multiple of the number of nodes; ``config.optdb.max_use_ratio`` by
         default.
@@ -99,8 +99,8 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query builds a new index, so this one needs no copy. For each op, it lists the rewriters in the order of
-        # their registration.
+        # Each query builds a new index, so this one needs no copy. For each op, the index lists the rewriters in the
+        # order of their registration.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter
@@ -145,7 +145,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
 
 def _op_names(node: Apply | None) -> tuple[str, ...]:
-    """Return the names by which optdb.trace selects a node: the text and class of its op and of its scalar op."""
+    """Return the names by which optdb.trace selects a node: the text and the class of its op, and of its scalar op."""
     if node is None:
         return ()
     op = node.op

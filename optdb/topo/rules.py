@@ -21,12 +21,12 @@ class Rule:
     transform : callable
         A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        The values, among None and False, with this property: after `transform` has returned the value for a node, it
+        Those of the values None and False that are final: after `transform` has returned a final value for a node, it
         declines the node until an ancestor of the node changes.
     attempts, applications, nodes_made : int
         How often the rule was tried, how often it changed the graph, and how many nodes it added.
     seconds : float
-        Wall-clock time inside `transform` and the replacement.
+        Wall-clock time spent in `transform` and in making the replacements.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class RuleTable:
         # Rules are created on demand, since a small graph needs only a few of the several hundred rewriters.
         self._rule_of: dict[int, Rule] = {}
         self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
-        # The entry keeps the op alive, so that its id is not reused.
+        # Each entry keeps its op alive, so that the op's id is not reused.
         self._by_id: dict[int, tuple[PureOp, tuple[Rule, ...]]] = {}
 
     @property
@@ -96,7 +96,7 @@ class RuleTable:
         return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
-        """Return the rules to try on a node of `op`."""
+        """Return the rules to try on a node that applies `op`."""
         entry = self._by_id.get(id(op))
         if entry is not None:
             return entry[1]
@@ -107,7 +107,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters that have no tracks or track `cls`, each with its predicate on ops, or with None."""
+        """Return the rewriters for ops of class `cls`, each with a predicate that selects ops, or None for all ops."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

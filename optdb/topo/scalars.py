@@ -1,4 +1,4 @@
-"""Recomputation of shared scalar arithmetic in each of its users.
+"""Copies shared scalar arithmetic into each of its users.
 
 Calling a 0-d node takes much longer than its arithmetic. After fusion and merging, this pass therefore fuses a copy
 of a shared 0-d node into each of its users.
@@ -23,7 +23,7 @@ MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copies a 0-d elementwise node that `takes` accepts into each of its users, if all are 0-d elementwise nodes."""
+    """Copies a 0-d elementwise node into each of its users, if all users are 0-d elementwise nodes."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         self._takes = takes

@@ -59,7 +59,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace the sum `out` with a sum that reuses a narrower sum, and return it; return `out` if nothing is reused."""
+    """Rewrite `out` as an existing narrower sum plus the remaining terms; return the new sum, or `out` if unchanged."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -139,7 +139,7 @@ class _Operation:
 
 
 class _WideSums:
-    """Sums that may be reused, indexed by the term that is last in topological order."""
+    """Sums that may be reused, indexed by their last term in topological order."""
 
     def __init__(self, numbers: dict[Variable, int]) -> None:
         self._numbers = numbers

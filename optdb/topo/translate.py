@@ -1,6 +1,7 @@
 """Replaces the members of Theano's queried optimizers with the engine's rewriters.
 
-:func:`translate` takes the result of a query, so it includes rewriters that were registered after optdb was imported.
+:func:`translate` takes the result of a query, so it also replaces rewriters that were registered after optdb was
+imported.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from optdb.topo.rewriter import TopoRewriter
 
 
 class TopoSequence(SeqOptimizer):
-    """Theano's sequence of phases, run in one session of the host."""
+    """Theano's sequence of phases, which is run in one `optimizing` session."""
 
     @classmethod
     def of(cls, stock: SeqOptimizer) -> SeqOptimizer:

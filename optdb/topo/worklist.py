@@ -16,7 +16,7 @@ DIRECTIONS = ("out_to_in", "in_to_out")
 
 
 class Worklist(Generic[Node]):
-    """Pending nodes of an order, popped on walks in alternating directions.
+    """Nodes that are still to be visited; `pop` returns them on walks over the order, in alternating directions.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Traces a function by running each node once with symbolic sizes, without executing anything on the device.
 
-The front end links the function in a context that replaces the original one. The caches of this context are empty, so
-that it shares no launches with the original context.
+The front end links the function in a context that replaces the original context. The caches of this context are empty,
+so that it shares no launches with the original context.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 
 #: The number of compute units that a trace assumes if it is made for a device kind other than the current device's.
 USUAL_UNITS = 64
-#: The names in files of the dtypes that some devices lack.
+#: The dtypes that some devices lack, as files name them.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
@@ -55,7 +55,7 @@ class InputSpec:
     declared: Argument | Held
     #: The number of the argument, or of the shared variable in the file.
     number: int
-    #: The value in the example; for a shared variable, only its shape matters.
+    #: The value in the example; for a shared variable, only the value's shape matters.
     value: HostArray | Array
 
     @property
@@ -65,15 +65,15 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Traceable:
-    """The computation of a function, which can run in a context that replaces the function's own."""
+    """The computation of a function, which can also be linked in another context than the function's own."""
 
     context: Context
-    #: Links the function in a replacement context, for one run under a tracer. The nodes of the linked function raise
-    #: `Untraceable` for anything that a file cannot hold.
+    #: Links the function in a given context, so that a tracer can follow one run of it. The nodes of the linked
+    #: function raise `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
     #: The dtypes of the outputs that callers get; the remaining outputs are next values of shared variables.
     result_dtypes: Sequence[str]
-    #: Why traces are valid only for their example's shapes; None if lengths may be symbolic.
+    #: The reason why a trace is valid only for the shapes of its example; None if lengths may be symbolic.
     fixed: str | None = None
 
 
@@ -122,7 +122,7 @@ class _Walk:
         self._trace = tracer.trace
 
     def enter(self, fixed: bool) -> None:
-        """Store placeholders for the inputs in the inputs' storage cells."""
+        """Store a placeholder for each input in the input's storage cell."""
         self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
         for var, spec in self._specs.items():
             if spec.is_state:

@@ -67,7 +67,7 @@ class Report:
     commands: int
     #: The number of guards on shapes.
     guards: int
-    #: Why the trace is valid only for the example's shapes; None if it is valid for other shapes.
+    #: The reason why the trace is valid only for the example's shapes; None if it is valid for other shapes.
     fixed: str | None
     #: Whether the example uses an earlier trace.
     covered: bool = False
@@ -235,7 +235,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Return whether the value of a size determines the lengths in its expression, as for sums and products."""
+    """Return whether the value of a size determines all lengths in the size's expression, as for sums and products."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]

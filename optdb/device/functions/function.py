@@ -19,9 +19,9 @@ from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
-#: The maximum number of traced calls that a function keeps; when another one is added, all are discarded.
+#: The maximum number of traced calls that a function keeps; before one more is added, all are discarded.
 _MOST_TRACED = 64
-#: A call is first traced for execution in the calling thread if its arguments have at most this many bytes.
+#: A call whose arguments have more bytes than this is not executed in the calling thread.
 _MOST_BYTES_IN_CALLER = 1 << 20
 
 
@@ -33,7 +33,7 @@ class TracedFunction:
     context : Context
         The context of the device.
     trace : callable
-        Takes a `FunctionTracer`, and returns the outputs for its arguments.
+        Takes a `FunctionTracer`, and returns the outputs for the tracer's arguments.
     resident : sequence of bool
         For each argument, whether it is probably the same array in every call.
     options : PlanOptions, optional
@@ -67,7 +67,7 @@ class TracedFunction:
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Call the function with the arguments in `cells`; store next values there, and return the other outputs.
+        """Call the function with the arguments in `cells`; store next values in the cells; return the other outputs.
 
         For each output that is a next value, the result is None.
 
@@ -81,7 +81,8 @@ class TracedFunction:
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None and times > 1:
-                # The first call traces. It may also change the lengths of updated arguments, so look again afterwards.
+                # This call is traced. It may also change the lengths of updated arguments, so look for a traced call
+                # again.
                 self.run(cells)
                 return self.call_n_times(cells, times - 1)
             if traced is not None and not traced.needs_host:

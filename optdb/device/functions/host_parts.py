@@ -19,7 +19,7 @@ from optdb.runtime.context import Context
 
 
 class HostValue:
-    """A host value that is not an array, with its cell's number."""
+    """A host value that is not an array, identified by the number of its cell."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -110,19 +110,19 @@ class Conditions:
     context: Context
 
     def run(self) -> None:
-        """Fetch the conditions; raise the error of the first one that does not hold."""
+        """Fetch the conditions; raise the error of the first condition that does not hold."""
         self.values.request()
         finish(self.context)
         self.check()
 
     def check(self) -> None:
-        """Raise the error of the first condition that does not hold; the values must be on the host."""
+        """Raise the error of the first condition that does not hold; the conditions must have been fetched."""
         if not self.values.host.all():
             raise self.errors[int(np.argmin(self.values.host))]()
 
 
 def fetch(context: Context, downloads: Sequence[Download]) -> None:
-    """Copy tensors to the host, and wait for them."""
+    """Copy tensors to the host, and wait until they have been copied."""
     for download in downloads:
         download.mailbox.request()
     if downloads:

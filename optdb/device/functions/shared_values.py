@@ -56,7 +56,7 @@ class PairedBuffer:
         nbytes = size * np.dtype(dtype).itemsize
         is_pinned = not self.is_shared and context.options.transfer_sizes.least <= nbytes <= _MOST_PINNED
         self._pinned = pinned_memory(context) if is_pinned else None
-        #: The values on the host, as a vector; `values` is the same memory as an array of the given shape.
+        #: The values on the host, as a vector; `values` is a view of this vector with the given shape.
         self.host: HostArray
         #: Returns a copy of the values on the host.
         self.take: Callable[[], HostArray]
@@ -106,7 +106,7 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
     def enqueue_take(self, out: HostArray) -> Any:
-        """Enqueue a copy of the device's values to a host array; return its event, if any."""
+        """Enqueue a copy of the device's values to a host array; return the copy's event, if any."""
         if not self.host.size:
             return None
         return cl.enqueue_copy(self._queue, out, self.array.base_data, is_blocking=False)
@@ -145,7 +145,7 @@ _AT_WORK: set[Context] = set()
 
 
 def begin_work(context: Context) -> None:
-    """Record that a call returns before the device has finished."""
+    """Record that a call returns before the device has finished it."""
     _AT_WORK.add(context)
 
 
@@ -225,7 +225,7 @@ class PlacedValue:
         return value
 
     def may_hold(self, cell: Cell, value: Any) -> bool:
-        """Return whether the cell's new value fits into this memory and nothing else refers to the old value."""
+        """Return whether a cell's new value fits into this memory, and nothing else refers to the old value."""
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
@@ -287,7 +287,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Ensure that a cell's value is on the device; return its array there, or None if the array is unchanged."""
+        """Ensure that a cell's value is on the device; return its device array, or None if that array is unchanged."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -313,7 +313,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Ensure that a value is on the device; return its array there, or None if nothing had to be done."""
+        """Ensure that a value is on the device; return its device array, or None if nothing had to be done."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

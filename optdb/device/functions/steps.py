@@ -29,7 +29,7 @@ from optdb.runtime.device_profiles import DeviceProfile
 
 
 class FunctionMemory:
-    """The cells that hold a function's values: the arrays of bound or written buffers, and other values."""
+    """The cells (one-element lists) of a function's values: arrays of bound or written buffers, and other values."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -60,7 +60,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return the memory for a loop's body, which shares the given buffers of this memory."""
+        """Return a new memory for a loop's body; it shares the given buffers with this memory."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
@@ -184,7 +184,7 @@ class CompiledIteration(CompiledStep):
 
 
 class CompiledLoops(CompiledStep):
-    """A kernel that is ready to launch, whose only work item runs fused kernels and loops in order."""
+    """A kernel that is ready to launch; its only work item runs fused kernels and loops in order."""
 
     def __init__(
         self,
@@ -210,12 +210,12 @@ class CompiledLoops(CompiledStep):
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return a one-dimensional array from its element `first` on."""
+    """Return an array that begins at element `first` of a one-dimensional array."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
 
-#: A loop of one CPU work item with its grid, or such loops repeated.
+#: A loop that one CPU work item computes, with its grid; or a repetition of such loops.
 Part = tuple[LoopKernel, LoopGrid] | RepeatedLoops
 #: The maximum size in bytes of a constant in an arena.
 _MOST_BYTES_OF_CONSTANT = 1 << 14
@@ -229,7 +229,7 @@ class Arena:
     """
 
     def __init__(self, memory: FunctionMemory, values: Mapping[Buffer, HostArray | None]) -> None:
-        #: The offsets of the buffers, in bytes; None for buffers in earlier arenas.
+        #: The offset of each buffer in bytes; None for buffers in earlier arenas.
         self.offsets: dict[Buffer, int | None] = dict.fromkeys(memory.internal)
         offsets: dict[Buffer, int] = {}
         nbytes = 0
@@ -280,7 +280,7 @@ def _arena(
 def _compiled(
     parts: Iterable[tuple[Step, Part | None]], context: Context, arena: Arena | None = None
 ) -> list[CompiledStep]:
-    """Compile steps; make one kernel of consecutive loops of one CPU work item, because a launch takes longer."""
+    """Compile steps; to save launches, consecutive loops that one CPU work item computes become one kernel."""
     ready: list[CompiledStep] = []
     for has_parts, group in itertools.groupby(parts, key=lambda pair: pair[1] is not None):
         run = list(group)
@@ -321,7 +321,7 @@ def _repeated(
 
 
 def _sequence(run: Sequence[tuple[Any, Any]], context: Context, arena: Arena | None) -> list[CompiledStep]:
-    """Compile steps, given with their parts, to one kernel, or to several if one would have too many arguments."""
+    """Compile steps, each given with its part, to one kernel, or to several if one would have too many arguments."""
     steps, parts = zip(*run, strict=True)
     if len(run) == 1 and arena is None:
         loops = parts[0] if isinstance(parts[0], RepeatedLoops) else None

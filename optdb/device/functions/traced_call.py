@@ -43,27 +43,29 @@ class TracedCall:
     options: PlanOptions
     #: The buffers of the arguments; None for arguments that are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
-    #: The arguments that each call copies, with their positions.
+    #: The buffers of the arguments that each call copies to the device, with the arguments' positions.
     copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
     shared: dict[int, SharedArgument | UpdatedArgument] = field(default_factory=dict)
-    #: Maps an argument's position to the value that it must have, as bytes.
+    #: Maps an argument's position to the value that the argument must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     #: For each output, a `PairedBuffer`, a host cell's number, or a constant; None for next values.
     outputs: list[PairedBuffer | int | HostArray | None] = field(default_factory=list)
-    #: Maps an argument's position to the buffer of its next value, if that can replace the value on the device.
+    #: Maps an argument's position to the buffer of its next value, if the next value replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: Other next values, such as those with new lengths, in the same form as `outputs`.
+    #: Maps an argument's position to its next value if the value on the device cannot be replaced, for example because
+    #: the shapes differ. Next values have the same form as `outputs`.
     next_values: dict[int, PairedBuffer | int | HostArray] = field(default_factory=dict)
     #: The conditions of a function without updates, which are checked when the results are read back.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
-    #: The buffers that the host reads after a call, unless they are in host memory.
+    #: Buffers that the host reads after a call, except for buffers that share memory with the host.
     _requested: list[PairedBuffer] = field(default_factory=list)
-    #: For each output, a function that returns the value after a call; `_takes_next` is the same for `next_values`.
+    #: For each output, a function that returns the output's value after a call.
     _takes: list[Callable[[], Any]] = field(default_factory=list)
+    #: For each of `next_values`, a function that returns the next value after a call.
     _takes_next: list[Callable[[], Any]] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
@@ -209,7 +211,7 @@ class TracedCall:
         try:
             self.machine.repeat(times, RunAhead(self.context.queue))
         finally:
-            # Also after an interrupt, store the inputs' values as of the last complete step.
+            # Even after an interrupt, store the values that the inputs have after the last complete step.
             results = without_sigint(self.end, cells)
         return results
 

@@ -42,7 +42,7 @@ from optdb.runtime.recording import Untraceable
 
 
 class Retrace(Exception):
-    """Raised if a trace discovers a fact that it needed earlier; the trace must then be restarted."""
+    """Raised if a trace discovers a fact that it needed earlier; the call must then be traced again."""
 
 
 class TooMuchWork(Exception):
@@ -141,7 +141,7 @@ class FunctionTracer:
         self.traced.nodes.append(Node(check, [buffer], [token], check))
 
     def host_value(self, value: HostValue) -> Any:
-        """Return a host value in the traced call; it may differ in later calls."""
+        """Return what a host value is in the traced call; in later calls, it may be something else."""
         return self._memory.cells[value.number][0]
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
@@ -226,7 +226,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Make each call check the conditions before its updates or, if it has none, when it reads back its results."""
+        """Make each call check the conditions before its updates or, without updates, when it reads back results."""
         if not self._updates:
             self.traced.conditions = conditions
             return
@@ -268,7 +268,7 @@ class UncomputedTracer:
     `arrays` are the arguments; `held` are the positions of arguments that are shared variables.
     """
 
-    #: Files have no host steps.
+    #: A file cannot contain steps that run on the host.
     has_host = False
 
     def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
@@ -324,7 +324,7 @@ class UncomputedTracer:
 def uncomputed(
     trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
 ) -> Iterator[LinkedFunction]:
-    """Yield a linked function with one node, which traces the whole function and enqueues its commands.
+    """Yield a linked function whose only node traces the whole function and enqueues its commands.
 
     Positions identify inputs and outputs: `held` are the inputs that are shared variables, and `updates` maps an input
     to the output that is its next value.

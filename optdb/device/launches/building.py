@@ -97,7 +97,7 @@ class ProgramDescription:
 def build(
     context: Context, description: ProgramDescription, written: Written | None = None
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
-    """Build or load a program; return it with each kernel's case number. Raise BuildError if that fails."""
+    """Build or load a program; return it, and each kernel's case number. Raise BuildError if the build fails."""
     source, cases = description.written() if written is None else written
     program = make(context, source, description.barrier.options, name="the program of merged launches")
     kernel = cl.Kernel(program, PERSISTENT)
@@ -121,7 +121,7 @@ def build_in_child(context: Context, description: ProgramDescription) -> tuple[c
 
 
 def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
-    """Launch a persistent kernel without any work, so that the driver loads it now, not in a call."""
+    """Launch a persistent kernel without any work, so that the driver loads the kernel now, not in a call."""
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
     kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))

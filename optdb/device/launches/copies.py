@@ -43,7 +43,7 @@ def copies_course(context: Context, commands: CommandList, setting: str) -> Cour
 
 
 def calls_until_gathering(context: Context, commands: Sequence[Command], setting: str) -> float:
-    """Return the number of calls after which merging copies pays off; infinity if it never does."""
+    """Return the number of calls after which merging copies pays off; infinity if it never pays off."""
     quirks = context.profile.quirks
     if setting == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf
@@ -54,26 +54,26 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], setting
 
 
 def build_early(context: Context) -> None:
-    """On devices that need the program for merged copies, build it in advance, so that no call waits for it."""
+    """If the device needs the program for merged copies, build it in advance, so that no call waits for it."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
-    """Replace runs of consecutive, independent small copies with launches."""
+    """Replace sequences of consecutive, independent small copies with launches."""
     return CommandList(
         command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
     )
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in order; a flag says whether the run has enough independent copies for a launch."""
+    """Yield sequences of commands, each with a flag that says whether it has enough independent copies for a launch."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)
         ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
         while block:
-            # A run ends before a copy that depends on an earlier copy in the run.
+            # A sequence ends before a copy that depends on an earlier copy in the sequence.
             independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
             length = sum(1 for _ in independent) if is_copy else len(block)
             yield block[:length], is_copy and length >= _MIN_COPIES

@@ -18,7 +18,7 @@ from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-#: The case numbers for copies, for fills, and for the first kernel.
+#: The numbers of the `switch` cases for copies, for fills, and for the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
 #: The tile size of copies and fills, in bytes.
 PIECE_NBYTES = 1 << 14
@@ -70,7 +70,7 @@ def _content(argument: Any, addresses: Mapping[int, int]) -> bytes:
 
 
 def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostArray, list[int]]:
-    """Concatenate entries; return the array, with `padding` words at its end, and the start of each entry."""
+    """Concatenate entries to an array with `padding` words at its end; return the array and the start of each entry."""
     words: list[int] = []
     starts = []
     for entry in unhurried(entries):

@@ -1,8 +1,8 @@
 """Replaces a plan's commands with fewer launches if that pays off (:class:`LaunchMerging`).
 
-A generator, the *course*, decides which commands are merged, and when. To wait while calls continue, it yields a
-:class:`Pause`; finally, it returns the merged commands. :class:`CommandAccesses` determines which commands may be
-reordered.
+A generator, the *course*, decides which commands are merged, and when. To wait while calls continue, the generator
+yields a :class:`Pause`; finally, it returns the merged commands. :class:`CommandAccesses` determines which commands may
+be reordered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Segments = Sequence[CommandList]
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """A wait requested by a course: its condition, and the commands to enqueue meanwhile."""
+    """A pause in the merging of launches: when it ends, and which commands are enqueued until then."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Total number of calls to the plan after which the course continues.
@@ -40,7 +40,7 @@ Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Applies a course's decisions to a plan's launches; the constructor runs the course up to its first pause."""
+    """Applies the decisions of a `Course` to a plan's launches; the constructor runs it up to its first pause."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -98,7 +98,7 @@ Accesses = Callable[[Any], Sequence[ByteRange]]
 
 
 class CommandAccesses:
-    """Looks up the byte ranges read and written by bound commands."""
+    """Looks up the byte ranges that bound commands read and write."""
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
@@ -108,12 +108,12 @@ class CommandAccesses:
         self._roots: dict[int, tuple[int, int]] = {}
 
     def note(self, recorded: Iterable[Command], bound: Iterable[Any], read: Collection[Memory]) -> None:
-        """Add a node's recorded and bound commands, and the memory blocks that it only reads."""
+        """Add a node's recorded and bound commands, and the memory blocks that the node only reads."""
         for command, bound_command in zip(recorded, bound, strict=True):
             self._commands[id(bound_command)] = command, bound_command, read
 
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
-        """Return the byte ranges of a bound command: for each kernel argument, its whole memory block."""
+        """Return the byte ranges that a bound command accesses: for each kernel argument, its whole memory block."""
         if isinstance(bound, EnqueueCopy):
             return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
@@ -131,7 +131,7 @@ class CommandAccesses:
 
 
 def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
-    """Return the byte ranges of a copy; `roots` caches the root buffers of sub-buffers."""
+    """Return the byte ranges that a copy accesses; `roots` caches the root buffers of sub-buffers."""
     ends = (copy.target, copy.target_offset, True), (copy.source, copy.source_offset, False)
     return [_range_in(roots, buffer, start, copy.nbytes, is_written) for buffer, start, is_written in ends]
 

@@ -3,8 +3,8 @@
 Calls wait for merging only if the flag ``optdb.persistent_launches`` is not 'auto'. The build starts when the launch
 time that merging would have saved reaches a share of the compile time. Then several configurations are timed, and the
 fastest one is kept. A launch reads tables of commands, tiles and phases. Commands that depend on each other are in
-different phases, and the groups wait at a barrier between two phases. Commands may move past independent, unmerged
-commands.
+different phases, and the groups wait at a barrier between two phases. A merged command may be moved past unmerged
+commands that are independent of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from optdb.runtime.timing import StepTrial
 
 _logger = logging.getLogger(__name__)
 
-#: The number of polls after which a group stops waiting for other groups; this takes about ten seconds on a GPU.
+#: The number of polls after which a group stops waiting for other groups; a GPU needs about ten seconds for them.
 _POLLS = 1 << 24
 #: The maximum number of tiles per group if only commands that leave compute units idle are merged.
 _MAX_ROUNDS_OF_SMALLEST = 1
@@ -54,13 +54,13 @@ _MAX_ROUNDS_OF_SMALLEST = 1
 _CALLS_UNTIL_LOADED = 8
 #: The build starts when merging would have saved this share of the compile time.
 _BACKGROUND_SHARE = 0.25
-#: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
+#: The configurations to time: pairs of the maximum number of tiles per group and the minimum number of merged commands.
 #: The first configuration merges all commands that the other configurations merge.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Among configurations within 3 % of the fastest, choose the one with the fewest launches.
 _AS_QUICK = 1.03
 
-#: For each segment, its runs of commands, each with the handle of its queue, or with 0 if the run is not merged.
+#: For each segment, sequences of commands, each with the handle of its queue, or with 0 if it is not merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -94,7 +94,7 @@ class PersistentProgram:
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the commands that replace a run; unsupported commands stay between merged launches."""
+        """Return commands that replace those in `run`; commands that cannot be merged stay between merged launches."""
         result: list[Any] = []
         for supported, commands in itertools.groupby(run, self._supports):
             part = list(commands)
@@ -108,7 +108,7 @@ class PersistentProgram:
         return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the launch that executes a run; in 'split' mode, one launch per phase."""
+        """Return the launch that executes the commands in `run`; in 'split' mode, return one launch per phase."""
         counts = list(map(self._resident.tiles_of, unhurried(run)))
         is_long = list(map(synchronizes, unhurried(run)))
         used = list(map(accesses, unhurried(run)))
@@ -133,7 +133,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Return launches with half tiles, by command number, for products whose phases would leave groups idle."""
+        """Return half-tile launches of products whose phases would leave groups idle; the keys are command numbers."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -158,7 +158,7 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return a run's tiles (low half: the entry's start; high half: the tile's index) and its phases' bounds."""
+        """Return the tiles (low half: the entry's start; high half: the tile's index), and the bounds of the phases."""
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
@@ -338,7 +338,7 @@ def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
 def _runs(
     segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield runs of reordered commands, each with its queue's handle, or 0 if the run is not merged."""
+    """Reorder the commands; yield sequences of them, each with its queue's handle, or with 0 if it is not merged."""
 
     def key(command: Any) -> int:
         # The address of a rebindable operand is unknown.

@@ -1,7 +1,7 @@
 """Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
 A *tile* is the work that one group does at a time: a piece of a copy, or several work items of a command, one for each
-item of the group. The merged kernel calls the kernels in the table as functions, which ``bodies`` generates. A kernel
+item of the group. The merged kernel calls each kernel in the table as a function, which ``bodies`` generates. A kernel
 whose items synchronize needs groups of its own group size, or runs in *teams*, which are parts of a group that
 synchronize separately (``GridBarrier.has_teams``).
 """
@@ -64,8 +64,8 @@ class Form:
     """The form of a merged kernel; ``launches.cl`` defines the functions named here."""
 
     function: str  #: The kernel's name.
-    reader: str  #: Reads a launch's arguments from its entry, and calls the kernel's body.
-    passed: str  #: The arguments of the reader.
+    reader: str  #: Names the function that reads a launch's arguments and calls the kernel's body.
+    passed: str  #: The arguments that are passed to the reader.
     space: str  #: The address space of the entry.
     value_of_query: Callable[[str, int], str]
     item: str = "get_local_id(0)"
@@ -102,7 +102,7 @@ def merged_program(
             by_unit.setdefault(unit, []).append(name)
     texts, lines, structs = [], [], []
     cases: dict[KernelKey, int] = {}
-    # Sorted, so that the source is identical in every process.
+    # The units are sorted, so that the source is identical in every process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])

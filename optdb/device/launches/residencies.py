@@ -23,8 +23,9 @@ _ITEMS = {"cpu": 1, "gpu": 256}
 #: The maximum number of tiles per group; a command with more tiles keeps its own launch.
 MAX_ROUNDS = 4
 #: The maximum number of tiles per group for products and for reductions. The work items of products and reductions
-#: synchronize, so these kernels are faster if several groups share a compute unit, as in a separate launch: on an H200,
-#: the sum of 3,200 rows of 10,000 columns takes 75 us there, but 130 us in a persistent launch.
+#: synchronize, so these kernels are faster if several groups share a compute unit, which they do only in a separate
+#: launch. On an H200, the sum of 3,200 rows of 10,000 columns takes 75 us in a separate launch, and 130 us in a
+#: persistent launch.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
@@ -57,7 +58,7 @@ class Residency:
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return the maximum number of tiles with which a command is still merged."""
+        """Return the maximum number of tiles that a merged command may have."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups

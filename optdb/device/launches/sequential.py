@@ -108,7 +108,7 @@ def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
 
 
 class SequenceProgram:
-    """A program that runs sequences of launches in one context; the constructor raises BuildError if it fails."""
+    """Runs sequences of launches in one context; the constructor builds the program, or raises BuildError."""
 
     def __init__(self, kernels: Sequence[KernelKey]) -> None:
         self._context = kernels[0][0].context
@@ -157,7 +157,7 @@ class Probe:
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
-    """Replace each command that can be timed by a probe, which uses a profiling queue."""
+    """Replace each timeable command with a `Probe`, which enqueues the command in a profiling queue."""
     queues: dict[int, cl.CommandQueue] = {}
 
     def probe(command: Any) -> Any:
@@ -172,7 +172,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in one queue, either all small or all large; a flag says whether a run can be merged."""
+    """Yield sequences of commands in one queue, all small or all large, each with a flag: whether it can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr

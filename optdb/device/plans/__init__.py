@@ -4,7 +4,7 @@ A front end passes a :class:`LinkedFunction`, whose values are identified by has
 and the buffers of the shared arrays select a plan (``machine``). If no plan exists, the nodes run one by one, and a
 recorder keeps the commands that they enqueue. The next call with the same shapes and buffers makes a ``plan`` from the
 recording: it assigns buffers and sets kernel arguments once. Later calls only enqueue the commands of the plan's
-``steps``. A next value is on the same side (host or device) as its input.
+``steps``. The next value of an input on the device is on the device, and that of an input on the host is on the host.
 """
 
 from optdb.device.plans.linked import LinkedFunction, Node, PlanOptions, ValueId

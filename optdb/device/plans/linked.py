@@ -32,7 +32,7 @@ class Node:
     origin: Any
     inputs: Sequence[ValueId]
     outputs: Sequence[ValueId]
-    #: Computes the outputs from the inputs; both are in cells.
+    #: Computes the outputs from the inputs; inputs and outputs are in cells (one-element lists).
     compute: Callable[[], Any]
     #: The number of outputs if the node chooses between two branches, otherwise 0. The inputs are the condition, then
     #: the values to return if it is true, then the values to return if it is false.
@@ -65,7 +65,7 @@ class Path:
         #: The nodes that the call runs, in order, with their numbers.
         self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
         final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
-        #: Index of the first step that overwrites an input of the function; the number of steps if none does.
+        #: Index of the first step that overwrites an input of the function; the number of steps if no step does.
         self.final = next(final, len(self.steps))
         starts = itertools.accumulate(len(round_.order) for round_ in rounds)
         #: For each round that ends with conditions: the index of the step after the round, and the round.
@@ -82,11 +82,11 @@ class Round:
     #: The value of each condition; None if it has not been evaluated.
     state: tuple[bool | None, ...]
     order: tuple[int, ...]
-    #: The conditions to evaluate after these nodes.
+    #: The conditions to evaluate after the round's nodes.
     asked: tuple[int, ...]
     #: The numbers of all nodes that have run by the end of the round.
     done: frozenset[int]
-    #: Maps a node's number to the cells that are dead after the node.
+    #: Maps a node's number to the cells whose values are dead after the node.
     dead: dict[int, list[list[Any]]]
     prior: Round | None
     following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
@@ -116,12 +116,15 @@ class Branches:
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
         #: Maps an early condition to the nodes that compute it.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
-        #: Maps a call's known conditions to the early conditions to evaluate next. If all early conditions are known,
-        #: it maps them to the call's first round.
+        #: Maps the values of the conditions that are already known in a call to the conditions to evaluate next. If no
+        #: other condition can be evaluated before the first round, the mapped value is the first round.
         self._firsts: dict[tuple[bool | None, ...], tuple[int, ...] | Round] = {}
 
     def first(self, compute: Callable[[int], Any]) -> Round:
-        """Evaluate a call's early conditions; return its first round. `compute` runs the node with a given number."""
+        """Evaluate the conditions that depend only on host inputs; return the call's first round.
+
+        `compute` runs the node with a given number.
+        """
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
             if state not in self._firsts:
@@ -146,7 +149,7 @@ class Branches:
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Run the nodes of a call from its first round `here` on, and empty cells once dead; return the path."""
+        """Run a call's nodes from its first round `here` on; empty each cell whose value is dead; return the path."""
         while True:
             for number in here.order:
                 compute(number)
@@ -169,7 +172,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node uses under the known conditions; unless `certainly`, include possible uses."""
+        """Return the inputs that a node uses under the known conditions or, unless `certainly` is set, may use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -179,7 +182,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of nodes that the outputs and `more` need; unless `certainly`, include possible needs."""
+        """Return the numbers of the nodes that the outputs and `more` need or, unless `certainly` is set, may need."""
         if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
@@ -265,7 +268,7 @@ class Branches:
         return ready
 
     def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
-        """Return the cells that are dead after each node of a round."""
+        """For each node of a round, return the cells whose values are dead after the node."""
         dead: dict[int, list[list[Any]]] = {}
         outputs = set(self._graph.outputs)
         seen: set[ValueId] = set()
@@ -296,7 +299,7 @@ class Roles:
 
     A node always runs if it moves device values to the host, computes a host value that the plan does not own, or runs
     commands that cannot be recorded. **A plan owns a host value only if no variable in its alias class is visible
-    outside the nodes that read it**, so that no other code can overwrite the value or empty its cell.
+    outside the nodes that read the value**, so that no other code can overwrite the value or empty its cell.
     """
 
     #: The nodes that depend on host values that may change, and all nodes that always run.
@@ -387,7 +390,7 @@ class LinkedFunction:
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
     #: Describes a value with a given layout, for error messages.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
-    #: Called with the number of a node that raised; may raise a more informative error.
+    #: Called with the number of a node that raised an error; may raise a more informative error.
     explain: Callable[[int], Any] = _nothing
     _roles: dict[tuple[Path, frozenset[Node]], Roles] = field(init=False, default_factory=dict)
 
@@ -407,7 +410,7 @@ class LinkedFunction:
 
     @property
     def merge_launches(self) -> str:
-        """The user's option, with 'always' instead of 'auto' if launches are merged immediately."""
+        """The user's option `merge_launches`, with 'always' instead of 'auto' if launches are merged immediately."""
         wish = self.options().merge_launches
         return "always" if self.merges_at_once and wish == "auto" else wish
 

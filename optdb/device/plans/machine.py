@@ -57,8 +57,8 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells, if any output is also an updated input: the update then changes the value in that output's
-        #: cell. Otherwise empty.
+        #: The cells of the outputs if any output is also an updated input, whose update changes the value in the
+        #: output's cell; otherwise empty.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -265,9 +265,9 @@ class PlannedMachine:
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
         """Run several calls on the input cells; all next values must be on the device.
 
-        The first steps are ordinary calls. As soon as enqueueing the commands of a plan and its commit suffices for a
-        step, the other steps do only that, except for the last step, which is an ordinary call again. `run_ahead`
-        bounds the number of unfinished steps.
+        The first steps are ordinary calls. As soon as a step needs only the commands of a plan and of its commit, the
+        following steps only enqueue these commands. The last step is an ordinary call again. `run_ahead` bounds the
+        number of unfinished steps.
         """
         while times:
             self()
@@ -286,7 +286,7 @@ class PlannedMachine:
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return the commands of each of `times` calls with unchanged inputs; None if calls need Python."""
+        """Return the commands that each of `times` calls with unchanged inputs repeats; None if a call needs Python."""
         entry = self._current_entry()
         plan = None if entry is None else entry.plan
         if plan is None or plan is not self._loaded or plan.expect(times):
@@ -345,7 +345,7 @@ class PlannedMachine:
         return self._cached_path(shapes, first) if first.asked else self.linked.branches.path(first)
 
     def _cached_path(self, shapes: Shapes, contained: Round) -> Path | None:
-        """Return the latest cached path for these shapes that includes the round `contained`; None if no path does."""
+        """Return the latest cached path for these shapes that includes the round `contained`, or None."""
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if contained in path.rounds), None)
 

@@ -4,8 +4,8 @@ Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqu
 
 A call updates a variable completely or not at all, so a next value is usually copied at the very end. A next value
 needs no copy if it is written after all reads of the current value, and in the plan's *final* part, in which nothing
-raises: the current value's buffer is then *donated* to the next value. The next value of a *scratch* variable, whose
-current value is never read, may be written at any time.
+raises an error: the current value's buffer is then *donated* to the next value. The next value of a *scratch* variable,
+whose current value is never read, may be written at any time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
-#: Takes the first commands of a run, and returns whether it has enqueued them.
+#: A function that gets the first commands of a run, and returns whether it has enqueued them.
 Before = Callable[[CommandList], bool]
 
 
@@ -97,7 +97,7 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Return the steps, split before the first one that overwrites an input; enqueue commands that run once."""
+        """Return the steps before the first one that overwrites an input, and the others; enqueue one-time commands."""
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
@@ -162,7 +162,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Pass the commands before the first step that needs Python or waits to `before`; return how many steps ran."""
+        """Call `before` with the commands up to a step that needs Python or waits; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -200,11 +200,11 @@ class Plan:
 
     @property
     def final_computes(self) -> bool:
-        """Whether a step in the final part must run in Python in the current call; such a step may raise."""
+        """Whether a step in the final part must run in Python in the current call; such a step may raise an error."""
         return not all(step.is_repeated(self._changed) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the final part's steps after `run`; if one of them runs in Python, the caller must hold back commands."""
+        """Run the steps of the final part; if one of them runs in Python, the caller must hold back the commands."""
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
@@ -245,7 +245,7 @@ class Plan:
 
     @contextmanager
     def restored_cells(self) -> Iterator[None]:
-        """Call `restore_cells` for the duration of the block, and then store the previous values again."""
+        """Call `restore_cells`; after the `with` block, store the previous values again."""
         present = [(cell, cell[0]) for cell, _ in self._emptied]
         self.restore_cells()
         try:
@@ -261,7 +261,7 @@ class Plan:
         return CommandList(itertools.chain(*repeated)) if len(repeated) == len(lists) else None
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy results out of the plan's arrays, unless `borrowed`; return whether later calls may need copies."""
+        """Copy results that are not `borrowed` out of the plan's arrays; return whether later calls may need copies."""
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]

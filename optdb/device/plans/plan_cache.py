@@ -119,7 +119,7 @@ class Repetition(SameValues):
         self._expect = None if plan.is_settled else plan.expect
 
     def next_commands(self) -> CommandList | None:
-        """If the next call needs only the commands, count the call and return them; otherwise, return None."""
+        """If the next call needs only the commands, count the call and return the commands; otherwise, return None."""
         if listening() is not None or not all(map(operator.is_, map(_first_of, self._cells), self._values)):
             return None
         if self._given and not all(same(cell[0], before) for cell, before in self._given):
@@ -129,7 +129,7 @@ class Repetition(SameValues):
 
 @dataclass(eq=False)
 class PlanCacheEntry:
-    """The addresses of device arrays, the recording, and the plan, if it has been made."""
+    """An entry of the plan cache: addresses of device arrays, a recording, and the plan if it has been made."""
 
     addresses: Addresses
     recording: Recording

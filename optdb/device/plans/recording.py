@@ -1,4 +1,4 @@
-"""Records one call of a function: the commands of each node, and the layouts (not arrays) and values of variables.
+"""Records one call of a function: the nodes' commands, the layouts of device values (not the arrays), and host values.
 
 The memory of a function's values is counted against a budget, because some drivers grant any allocation, and fail once
 the memory is used. The counted memory includes the function's inputs, but nothing that belongs to other functions or
@@ -66,7 +66,7 @@ class NodeTable:
             return None  # the node will run and raise a better error
 
     def write(self, table: HostArray) -> None:
-        """Upload a table for the kernels that are enqueued next; the caller must not modify it."""
+        """Upload a table for the kernels that are enqueued next; the caller must not modify the table."""
         if not table.size:
             return
         array = self.array
@@ -86,7 +86,7 @@ class Recording:
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
     #: Maps a host value to a copy made by `kept`.
     values: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps each host output of a node that is not value-dependent to its full value.
+    #: Maps each host output of the nodes that are not value-dependent to the output's full value.
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
@@ -285,7 +285,7 @@ def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> 
 
 
 def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
-    """Replace each output of a node that is in `moving` with a copy if it is small and C-contiguous."""
+    """Replace each output of a node with a copy if the output is in `moving`, is small and is C-contiguous."""
     for var in node.outputs:
         value = linked.value(var)
         if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
@@ -311,7 +311,7 @@ def same(value: Any, before: Any) -> bool:
     return bool(value.tobytes() == before.tobytes())
 
 
-#: The number of values, largest first, that an error message names.
+#: An error message names at most this many values, the largest first.
 _NAMED = 5
 _INTERMEDIATE = "an intermediate value"
 

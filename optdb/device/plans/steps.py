@@ -175,7 +175,7 @@ class TableUploads:
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload the tables before its step; drop its value guards."""
+        """If a node reads host values only through tables, upload them before its step, which then needs no guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -255,7 +255,8 @@ class CommandSegment(PlanStep):
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
     """Group consecutive steps into segments, except steps that run in Python in most calls.
 
-    Such steps are `free` or depend on a variable in `changing`; this function adds their host outputs to `changing`.
+    The excepted steps are `free` or depend on a variable in `changing`; this function adds their host outputs to
+    `changing`.
     """
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []

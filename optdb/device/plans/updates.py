@@ -1,4 +1,4 @@
-"""Commits updates: copies the next values of shared arrays over the current ones.
+"""Commits updates: copies the next values of shared arrays over the current values.
 
 If a call replaced the arrays, their addresses would change, and no plan could be used twice. If an overwritten buffer
 also holds another value that is still needed, for example because a function returns the current value itself, this
@@ -23,12 +23,12 @@ from optdb.runtime.recording import Recorder
 #: The maximum number of times that a plan's commit is recorded. Recordings are useless if arrays move in each call.
 MAX_RECORDINGS = 3
 
-#: The cells of inputs, each with the cell of its next value.
+#: Pairs of an input's cell (a one-element list) and the cell of the input's next value.
 CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
 def advance(pairs: CellPairs) -> None:
-    """Store next values in the inputs' cells, after reading all of them."""
+    """Read all next values, and then store them in the inputs' cells."""
     for cell, value in [(cell, following[0]) for cell, following in pairs]:
         cell[0] = value
 
@@ -40,7 +40,7 @@ def check_updates(linked: LinkedFunction) -> None:
 
 
 def commit(linked: LinkedFunction) -> None:
-    """Copy next values of shared arrays over the current ones."""
+    """Copy next values of shared arrays over the current values."""
     check_updates(linked)
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
@@ -57,7 +57,7 @@ class Commit(NamedTuple):
     """The copies to make at the end of a call."""
 
     written: list[Any]  #: The keys of the updates whose next values are copied over the current ones.
-    aliased: list[Any]  #: The keys of other values in the overwritten buffers, which are copied first.
+    aliased: list[Any]  #: The keys of other values in the overwritten buffers; these values are copied first.
 
 
 def find_commit(

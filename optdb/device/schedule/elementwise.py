@@ -71,7 +71,7 @@ class ElementwiseSchedule:
         return region
 
     def _store_viewed(self, tensor: Tensor) -> None:
-        """Store a view's source first if it will be stored anyway, so that the view needs no copy."""
+        """Store a view's source first if the source will be stored anyway, so that the view needs no copy."""
         while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
             tensor = tensor.x
         if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
@@ -93,8 +93,8 @@ class ElementwiseSchedule:
             steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
             if not points.body.missing:
                 break
-            # The order of the loops determines which folds are unrolled within other folds. So only now is it known
-            # that these tensors must be stored.
+            # The order of the loops determines which folds are unrolled within other folds. It was therefore not known
+            # earlier that these tensors must be stored.
             for tensor in list(points.body.missing):
                 self._need(tensor)
         self._nodes = []
@@ -160,7 +160,7 @@ class ElementwiseSchedule:
             overlaps = piece is not pieces[-1] and own.any()
             for node in added:
                 node.after += nodes if overlaps else base
-            if piece is not tensor:  # nothing can overlap the last piece, which may be large
+            if piece is not tensor:  # no later piece can overlap the last piece, which may be large
                 own[...] = True
             nodes += added
         return nodes
@@ -303,7 +303,7 @@ class ElementwiseSchedule:
 
 
 def long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
-    """Return the axes to loop over when short axes are unrolled; all given axes if none is long."""
+    """Return the axes to loop over when short axes are unrolled; return all given axes if no axis is long."""
     axes = [axis for axis in axes if shape[axis] != 1]
     long = [axis for axis in axes if shape[axis] > UNROLLED]
     if not long:

@@ -50,7 +50,7 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
 class Lowering(LoopBody):
-    """Writes a kernel's body over a domain; with `takes_rows`, the body may multiply matrix rows by a vector."""
+    """Writes a kernel's body over a domain; if `takes_rows` is set, the body may multiply matrix rows by a vector."""
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool, most_steps: int) -> None:
         super().__init__(domain, most_steps)
@@ -83,7 +83,7 @@ class Lowering(LoopBody):
                 self._memo[key] = loaded
 
     def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        # A trampoline instead of recursion, because graphs are deeper than Python's stack.
+        # This is a trampoline instead of a recursion, because graphs are deeper than Python's stack.
         stack: list[tuple[tuple[Tensor, tuple[Index, ...]], _Evaluation]] = []
         request: tuple[Tensor, tuple[Index, ...]] = (tensor, tuple(coordinates))
         while True:
@@ -110,7 +110,7 @@ class Lowering(LoopBody):
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors that shrink the body if stored: unrolled folds, or one tensor about halfway to `root`."""
+        """Return tensors to store to make the body smaller: unrolled folds, or else one tensor in its middle."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
@@ -126,7 +126,7 @@ class Lowering(LoopBody):
         return [x for x in found if x not in inner and x not in roots]
 
     def values_of(self, names: frozenset[str]) -> dict[Mapped, ElementValues]:
-        """For each tensor that uses a scalar in `names`, return its values if the body computes all its elements."""
+        """Return the elements of each tensor that uses an operation in `names`, if the body computes all of them."""
         found: dict[Mapped, ElementValues] = {}
         for tensor, at in self._memo:
             if not isinstance(tensor, Mapped) or tensor in found or not tensor.uses_any(names):
@@ -312,7 +312,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return indices within the replaced slice, with None for each index outside; None if an index may vary."""
+        """Return indices within the replaced slice, with None for each index outside it; None if an index may vary."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):

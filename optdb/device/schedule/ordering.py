@@ -54,7 +54,7 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the class of loops to fuse next: the one with the fewest blocked loops or, if tied, the fewest points."""
+    """Return the class of loops to fuse next, with the fewest blocked loops or, in a tie, with the fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):
@@ -107,7 +107,7 @@ def _fused(
 
 
 class SlowValues:
-    """Lets kernels load the results of slow functions that an earlier kernel computes.
+    """Lets kernels load the results of slow functions that an earlier kernel has computed.
 
     Two loops over the same data remain separate kernels if one of them needs a sum over all points of the other, or if
     one of them unrolls an axis. Without this pass, each kernel would compute the values that both kernels use.
@@ -163,7 +163,7 @@ class SlowValues:
         return step
 
     def _store(self, tensor: Mapped, region: Stored) -> None:
-        """Let the first kernel that computes a tensor store it."""
+        """Let the first kernel that computes a tensor store the tensor."""
         producer, (number, elements) = self._producer(tensor), self._first[tensor]
         stores = [ElementStore(value, region.buffer, region.at(at)) for at, value in elements.items()]
         kernel = LoopKernel(producer.kernel.body, [*producer.kernel.targets, *stores], self._profile)

@@ -45,7 +45,7 @@ class PointLoops:
         body, first = self.body, len(self._segments)
         begin = len(body.steps)
         targets = [target for loop in loops for target in loop.targets(body)]
-        #: The targets that become computable with each step.
+        #: Maps a step's number to the targets that can be computed once the step has run.
         ready: dict[int, list[Target]] = {}
         for target in targets:
             numbers = [x.number for x in results_of(target) if isinstance(x, LoweredValue) and x.is_step]
@@ -78,7 +78,7 @@ class PointLoops:
         return [self._kernel(segment, slots) for segment in self._segments]
 
     def _slots(self) -> dict[int, tuple[Buffer, int]]:
-        """Find a buffer and an index for each step that a later segment uses."""
+        """Find a buffer and an index for the result of each step that a later segment uses."""
         passed: dict[int, None] = {}
         for segment in self._segments:
             used = [x for number in range(segment.begin, segment.end) for x in self.body.steps[number][1]]

@@ -30,7 +30,7 @@ class ScheduleNode:
         self.reads: set[Buffer] = set()
         self.after: list[ScheduleNode] = []
         self.writes: list[Buffer] = []
-        #: Whether the node must run after all nodes for which this is False.
+        #: Whether the node must run after all nodes whose `is_late` is False.
         self.is_late = False
 
 

@@ -1,7 +1,7 @@
 """Decides which tensors a function stores, and which kernels compute them.
 
 A tensor is stored if it is a result, if a separate operation reads or computes it, or if kernels cannot compute it
-where they read it, as with a fold over many elements.
+where they read it, for example if it is a fold over many elements.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from optdb.runtime.context import Context
 #: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop. If there are more
 #: accumulators than registers, a reduction is faster, although it takes another launch.
 MOST_ACCUMULATORS = 12
-#: The maximum for folds of at most `_FEW_ELEMENTS`, and for folds in the body of a loop, which may become one kernel.
+#: The maximum number of accumulators for folds of at most `_FEW_ELEMENTS` elements, and for folds in the body of a
+#: loop, which may become one kernel.
 _MOST_FOR_FEW, _FEW_ELEMENTS, _MOST_IN_BODY = 16, 1024, 64
 #: Number of elements in shared partial sums: with this many elements, few atomic additions collide.
 SHARED_ELEMENTS = 1 << 16
@@ -230,7 +231,7 @@ class Schedule(ElementwiseSchedule):
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
-        """Return the arrays that a reduction reads, and the program that computes its elements from them, if any."""
+        """Return the arrays that a reduction reads, and the program, if any, that computes the reduced elements."""
         at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:
@@ -253,7 +254,7 @@ class Schedule(ElementwiseSchedule):
         return specs, inputs, lowering.build([result])
 
     def _prologue_input(self, source: Load | LengthValue, x: Tensor) -> Stored:
-        """Return the array that broadcasts a prologue's input to the shape of the reduced tensor."""
+        """Return an input of a prologue as an array that broadcasts to the shape of the reduced tensor."""
         if isinstance(source, LengthValue):
             return self._constant(Constant(np.reshape(source.number.value, (1,) * x.ndim)))
         factors = [source.index.factor(axis) for axis in range(x.ndim)]
@@ -337,5 +338,5 @@ class Schedule(ElementwiseSchedule):
         if self._profile.runs_items_serially or not has_atomics:
             return 0
         count = max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
-        # A power of two, so that tensors of similar lengths often share a program.
+        # The number is a power of two, so that tensors of similar lengths often share a program.
         return 1 << count.bit_length() - 1
