@@ -1,9 +1,9 @@
 """Constructs ops, and reuses equal ops from the store.
 
 A call of an op class builds an op; if the store has an equal op, the call returns that op instead. For a few frequently
-constructed classes, equal arguments always give equal ops (`is_repeatable`). If the arguments of a call to such a class
-are plain values, they form a key (`_call_key`), and later calls with the same key return the op without building
-another one.
+constructed classes, equal arguments always give equal ops (`is_repeatable`). If the arguments of a call to one of these
+classes are plain values, they form a key (`_call_key`), and later calls with the same key return the op without
+building another one.
 """
 
 from __future__ import annotations

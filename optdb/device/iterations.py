@@ -44,9 +44,10 @@ class Carried:
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: Initial values: tensors that each hold consecutive rows, with the index of the first row.
+    #: The initial rows, as tensors of consecutive rows, each with the index of the tensor's first row.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: The values that each step writes after it has read its rows, each with the index of the row in the first step.
+    #: The values that each step writes after it has read its rows, each with the index of the row that the first step
+    #: writes.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
@@ -217,8 +218,8 @@ def iterated(
 ) -> tuple[Iteration, list[Tensor]]:
     """Build a loop with the parameters of `Iteration`; return the loop, and the carried arrays after its last step.
 
-    If `repeats_in_kernels` is set, the device repeats small steps within one kernel. Additions stay in such a loop,
-    because they cost almost nothing within a kernel.
+    If `repeats_in_kernels` is set, the device repeats small steps within one kernel. Additions are not moved out of a
+    loop within one kernel, because they cost almost nothing there.
     """
     loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:

@@ -44,7 +44,7 @@ def shows_progress(wanted: bool | None) -> bool:
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
     """Run steps in growing chunks, with a progress bar if they take a long time; in one chunk if no bar is wanted.
 
-    `run(count)` runs `count` steps and returns when they are done. Return the result of its last call.
+    `run(count)` runs `count` steps and returns when they are done. Return what the last call of `run` returns.
     """
     if not with_bar:
         return run(steps)

@@ -115,7 +115,7 @@ class Coordinate:
     """The index along one axis of a view's source: an affine function of the indices in the view, plus a lookup."""
 
     const: int = 0
-    #: Pairs of an axis of the view, and the factor of the index along this axis.
+    #: Pairs of an axis of the view and a factor, by which the index along this axis is multiplied.
     terms: tuple[tuple[int, int], ...] = ()
     lookup: Lookup | None = None
 
@@ -175,7 +175,7 @@ class Stripe:
 
     @property
     def slice(self) -> slice:
-        """The same indices in ascending order."""
+        """The indices as a slice, in ascending order."""
         low, high = self.bounds
         return slice(low, high + 1, abs(self.step))
 

@@ -1,8 +1,8 @@
 """Mode 'OPENCL_AUTO': functions run on the device or with PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between two sides: the device and the default linker. One of these calls
-runs on both sides, and the two results must agree; all other calls run on one side only. Each call, even if it runs on
-both sides, advances shared variables and random generators exactly once.
+For new input shapes, the first calls alternate between the device and the default linker (the two *sides*). One of
+these calls runs on both sides, and its two results must agree; each other call runs on one side only. Each call, even
+if it runs on both sides, advances shared variables and random generators exactly once.
 """
 
 from __future__ import annotations

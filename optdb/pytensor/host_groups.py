@@ -153,7 +153,7 @@ class HostNodes:
         """Return the next nodes to run on the host: host nodes that do not depend on waiting device nodes.
 
         If all waiting host nodes and the device nodes that they depend on are small, return all of them instead. The
-        waiting nodes are in topological order; each is a host node or depends on one.
+        waiting nodes are in topological order; each of them is a host node or depends on a host node.
         """
         nodes = self._ready(waiting)
         between = self._with_needed(waiting)

@@ -190,7 +190,7 @@ class Region:
         return view(flat, x.shape, coordinates)
 
     def all_stripes(self) -> list[Stripe]:
-        """Return the indices that a strided part selects along each axis, as stripes."""
+        """Return the strided range of indices that is selected along each axis."""
         return [
             self.stripes.get(axis) or Stripe(coordinate.const, 1, 1) for axis, coordinate in enumerate(self.coordinates)
         ]

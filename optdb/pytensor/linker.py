@@ -100,7 +100,7 @@ class Computation(Protocol):
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
         """Run the computation on the inputs in `cells`, store the next values there, and return the outputs.
 
-        The outputs of updates are placeholders.
+        Outputs that are next values are placeholders.
         """
 
 

@@ -55,11 +55,12 @@ optdb.register(f"{KEEP_SOURCE}_tags", _TagOutputs(), KEEP_SOURCE, position=1000)
 def source_of(fgraph: Any) -> Source:
     """Return a function's graph before rewriting; if that is unknown, return a copy of the given, rewritten graph."""
     for output in fgraph.outputs:
-        # An output may be a copy that was inserted because outputs share memory.
+        # If outputs share memory, PyTensor may have inserted a copy of an output.
         for var in (output, *(output.owner.inputs if output.owner else ())):
             found: Source | None = getattr(var.tag, "optdb_source", None)
             if found is not None:
-                # A copy of a function may drop the updates. They are the last outputs, so cutting the list drops them.
+                # A copy of a function may drop the updates. The updates are the last outputs, so cutting the list drops
+                # them.
                 return replace(found, outputs=found.outputs[: len(fgraph.outputs)])
     return Source(*_copy(fgraph.inputs, fgraph.outputs))
 

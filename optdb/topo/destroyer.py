@@ -1,7 +1,7 @@
 """An incremental destroy handler, which decides whether a node may overwrite an input.
 
 A node may overwrite memory if no other node overwrites it, no caller owns it, and all its other users run first. Edges
-from these users to the overwriting node are added to an incremental topological order, which detects cycles. Each
+from the other users to the overwriting node are added to an incremental topological order, which detects cycles. Each
 validation checks only the changes since the previous validation.
 """
 
@@ -44,9 +44,9 @@ class IncrementalDestroyHandler(DestroyHandler):
     Notes
     -----
     A destroyer is *claimed* once its roots, its fault (if any) and the other users of its roots are known. Any change
-    that may affect its roots, its fault or these users withdraws the claim. ``_before`` maps a claimed destroyer and
-    another node to the number of the other node's inputs that use the destroyer's roots. Invariant: ``_backward`` holds
-    all edges that the order does not respect yet.
+    that may affect a destroyer's roots, its fault or these users withdraws the claim. For a claimed destroyer and
+    another node, ``_before`` holds how many inputs of the other node use the destroyer's roots. Invariant:
+    ``_backward`` holds all edges that the order does not respect yet.
     """
 
     # -- features of the graph

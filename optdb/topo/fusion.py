@@ -2,8 +2,8 @@
 
 The pass visits nodes from outputs to inputs. A node joins the group of its users if all users are in one group with the
 node's broadcast pattern, and if the fused op would not have too many arguments. Only the output of a group's last node
-is used outside the group, so fusion creates no cycle. Cheap arithmetic is recomputed in several groups, or for each
-element of a group with a larger broadcast pattern, if that saves a node and does not access more arrays.
+is used outside the group, so fusion creates no cycle. Cheap arithmetic is recomputed in several groups, and one-element
+arithmetic for each element of a group, if recomputing saves a node and does not access more arrays.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A replacement's *ancestors* are the nodes that it replaced, directly or indirectly. Replacements with several
 generations of ancestors are numbered by their ops and operands (value numbering). A node with the same number as one of
-its ancestors closes a loop. After a few repetitions, the engine reports the rule that replaced that ancestor, and stops
-applying it to nodes with that number.
+its ancestors closes a loop. After a few repetitions, the engine reports the rule that replaced this ancestor, and stops
+applying the rule to nodes with this number.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _by_label = attrgetter("label")
 
 
 class OrderPosition(Generic[Node]):
-    """One position in the order.
+    """One position in a topological order.
 
     If the position's node was removed, `node` is None, and the links remain, so that a cursor at this position can
     move on. Each end of the list is linked to itself.

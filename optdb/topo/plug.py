@@ -181,8 +181,8 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that are excluded for devices. Devices have their own versions, which run after nodes have been moved to the
-#: device. The last of these phases, Theano's check of convolutions, would reject float16.
+#: Phases that are excluded for devices. Devices have their own versions of these phases, which run after nodes have
+#: been moved to the device. The last of these phases, Theano's check of convolutions, would reject float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

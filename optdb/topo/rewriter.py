@@ -115,7 +115,7 @@ class TopoRewriter(EquilibriumOptimizer):
         )
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Attach the features that the members need, starting with the merge index."""
+        """Attach the features that the rewriters need, starting with the merge index."""
         merges = any(isinstance(r, MergeOptimizer) for r in self.cleanup_optimizers)
         if merges and not hasattr(fgraph, "merge_feature"):
             fgraph.attach_feature(MergeIndex())

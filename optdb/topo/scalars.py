@@ -23,7 +23,7 @@ MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copies a 0-d elementwise node into each of its users, if all users are 0-d elementwise nodes."""
+    """Copies 0-d elementwise nodes into their users, if these are 0-d elementwise nodes and `takes` accepts all."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         self._takes = takes
@@ -77,7 +77,7 @@ def _operations(node: Apply) -> int:
     return 1 if inner is None else len(inner.apply_nodes)
 
 
-#: For functions on a device, only computations of sizes and indices are fused before nodes are lifted to the device.
+#: For functions on a device, only computations of sizes and indices are fused before nodes are moved to the device.
 SIZES_TAG = "optdb_sizes"
 
 compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)

@@ -175,7 +175,7 @@ class PlacedValue:
         self.shape: tuple[int, ...] = value.shape
         self.dtype = np.dtype(value.dtype)
         self._memory = PairedBuffer(context, self.shape, self.dtype.name)
-        #: The value as a NumPy array, on devices that share the host's memory.
+        #: The value as a NumPy array; None on devices that do not share the host's memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
         self._proxy: weakref.ref[ValueOnDevice] | None = None
         if self.view is not None:
@@ -239,7 +239,7 @@ class PlacedValue:
 
 
 class ValueOnDevice:
-    """A proxy for a shared variable's value on the device. Copying or pickling it returns a NumPy array."""
+    """A proxy for a shared variable's value on the device. Copying or pickling the proxy returns a NumPy array."""
 
     def __init__(self, shared: PlacedValue) -> None:
         self.shared = shared

@@ -250,8 +250,8 @@ def compiled_steps(
 ) -> list[CompiledStep]:
     """Compile the steps of a schedule into one program, and upload the schedule's constants.
 
-    With `takes_arena`, kernels use an `Arena`. This requires that all arrays that are already bound begin at offset 0
-    of a buffer, except for arrays in an arena.
+    If `takes_arena` is set, kernels use an `Arena`. An arena requires that all arrays that are already bound begin at
+    offset 0 of a buffer, except for arrays in an arena.
     """
     parts = [(step, _part(step, memory.context.profile)) for step in steps]
     loops: list[Any] = [step for step, part in parts if part is not None]
@@ -321,7 +321,7 @@ def _repeated(
 
 
 def _sequence(run: Sequence[tuple[Any, Any]], context: Context, arena: Arena | None) -> list[CompiledStep]:
-    """Compile steps, each given with its part, to one kernel, or to several if one would have too many arguments."""
+    """Compile steps to one kernel, or to several kernels if one kernel would have too many arguments."""
     steps, parts = zip(*run, strict=True)
     if len(run) == 1 and arena is None:
         loops = parts[0] if isinstance(parts[0], RepeatedLoops) else None

@@ -86,7 +86,7 @@ def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
 
 
 def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Map buffer handles to addresses, without waiting for the context's queue; buffers must not move."""
+    """Map buffer handles to addresses, without waiting for the context's queue; the buffers must not move."""
     if not buffers:
         return {}
     addresses = np.zeros(len(buffers), np.uint64)

@@ -29,8 +29,8 @@ class Pause:
     """A pause in the merging of launches: when it ends, and which commands are enqueued until then."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
-    calls: int = 0  #: Total number of calls to the plan after which the course continues.
-    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue after `calls` calls.
+    calls: int = 0  #: Total number of calls to the plan after which merging continues.
+    is_ready: Callable[[], bool] = lambda: True  #: Returns whether merging may continue after `calls` calls.
     is_watched: bool = False  #: Whether each call during the wait has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
 

@@ -46,7 +46,7 @@ from optdb.runtime.timing import StepTrial
 
 _logger = logging.getLogger(__name__)
 
-#: The number of polls after which a group stops waiting for other groups; a GPU needs about ten seconds for them.
+#: The number of polls after which a group stops waiting for other groups; these polls take about ten seconds on a GPU.
 _POLLS = 1 << 24
 #: The maximum number of tiles per group if only commands that leave compute units idle are merged.
 _MAX_ROUNDS_OF_SMALLEST = 1

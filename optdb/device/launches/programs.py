@@ -91,8 +91,8 @@ def merged_program(
 ) -> tuple[str, dict[KernelKey, int]]:
     """Write a program that runs the work groups of several kernels in groups of `items` items.
 
-    Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
-    `kernels` maps each kernel to the smallest group size of its launches.
+    Return the source, and a mapping from kernels to case numbers. Kernels that a merged kernel of this form cannot run
+    have no case number. `kernels` maps each kernel to the smallest group size of its launches.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}

@@ -114,7 +114,7 @@ class Branches:
             for var in node.inputs:
                 self._users.setdefault(var, []).append(number)
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
-        #: Maps an early condition to the nodes that compute it.
+        #: Maps the number of a condition on host inputs to the nodes that compute the condition.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
         #: Maps the values of the conditions that are already known in a call to the conditions to evaluate next. If no
         #: other condition can be evaluated before the first round, the mapped value is the first round.
@@ -433,7 +433,7 @@ class LinkedFunction:
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 
     def run(self, number: int) -> None:
-        """Run one node; if it raises, `explain` may raise a more informative error."""
+        """Run one node; if the node raises an error, `explain` may raise a more informative one."""
         try:
             self.nodes[number].compute()
         except Exception:

@@ -57,8 +57,8 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call's only effects are its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The cells of the outputs if any output is also an updated input, whose update changes the value in the
-        #: output's cell; otherwise empty.
+        #: The cells of the outputs; empty unless an output is also an updated input. In this case, the update changes
+        #: the value in the output's cell.
         is_returned = not set(linked.updates).isdisjoint(linked.outputs)
         self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
@@ -72,7 +72,8 @@ class PlannedMachine:
             if var not in following and id(linked.cells[var]) not in precleared
         }
         self._borrowed = frozenset(borrowed)
-        #: For each borrowed host result, its cell, and the cells of node outputs that may share its memory.
+        #: For each host result that the caller may borrow: its cell, and the cells of node outputs that may share its
+        #: memory.
         self._reused = [
             (linked.cells[var], [linked.cells[alias] for alias in linked.aliases(var)])
             for var in borrowed.values()
@@ -247,7 +248,7 @@ class PlannedMachine:
         commit = plan.commit
         if self._is_pure and not plan.copies and self.before_commit is None:
             return
-        # If no Python runs between the first command and the last one, nothing can raise.
+        # If no Python runs between the first command and the last one, no error can be raised.
         if not (plan.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()
             plan.run_final()

@@ -381,7 +381,7 @@ class _Values:
                 self._spans[memory] = self._spans.get(memory, (index,))[0], index
 
     def may_be_overwritten(self, memory: Memory) -> bool:
-        """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no array."""
+        """Return whether a memory block holds no result, is not kept by the plan, and has a buffer of its own."""
         assert memory.buffer is not None
         return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 

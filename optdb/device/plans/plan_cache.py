@@ -96,7 +96,7 @@ class LastCall:
     plan: Plan | None = None
     #: The inputs on the device.
     inputs: SameValues = field(default_factory=lambda: SameValues(()))
-    #: The cells of the other inputs, with the shapes of their values.
+    #: The cells of the inputs on the host, with the shapes of the values in the cells.
     shapes: list[tuple[Cell, Any]] = field(default_factory=list)
     #: How to repeat the call without Python, if possible.
     repetition: Repetition | None = None

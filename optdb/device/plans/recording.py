@@ -271,7 +271,8 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
     """Return the views whose offsets change between calls, such as a batch selected from a data set.
 
-    If such a view is copied, the kernel arguments of its readers do not change, so the readers need not run in Python.
+    If the view is copied, the kernel arguments of the nodes that read it do not change, so these nodes need not run in
+    Python.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 

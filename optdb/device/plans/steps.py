@@ -2,7 +2,7 @@
 
 A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If a value or address has
 changed, the node runs, and its outputs are copied to the plan's buffers for later nodes. If an output does not fit, for
-example because its shape has changed, its readers also run.
+example because its shape has changed, the nodes that read it also run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PlanStep:
         return not (self.free or self.stale) and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Record that cells may hold host values that differ from the recorded ones."""
+        """Record that cells may hold host values that differ from the recorded values."""
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:

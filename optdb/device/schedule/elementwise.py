@@ -82,7 +82,7 @@ class ElementwiseSchedule:
             node.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
-        """Return an empty body; a body for one point may have any number of steps, because several kernels share it."""
+        """Return an empty body; a body without loop axes is shared by several kernels, so its size is not limited."""
         most_steps = self.context.options.loop_steps if domain else sys.maxsize
         return Lowering(self.stored, domain, self._takes_rows, most_steps)
 

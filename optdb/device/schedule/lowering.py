@@ -41,7 +41,7 @@ UNROLLED = SHORT
 UNROLLED_PARTS = 64
 #: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
-#: If a large kernel for one point computes at least this many elements of a tensor, a loop computes them instead.
+#: If a large kernel without loops computes at least this many elements of a tensor, a loop computes them instead.
 _LEAST_REPEATED = 5
 #: The values of a tensor's elements in a body, by their indices.
 ElementValues = dict[tuple[Index, ...], LoweredValue]

@@ -54,7 +54,7 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the class of loops to fuse next, with the fewest blocked loops or, in a tie, with the fewest points."""
+    """Return the loops to fuse next: the class with the fewest blocked loops or, in a tie, with the fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):
