@@ -148,6 +148,14 @@ def test_single_precision_and_complex_numbers():
     compare([z], [z * 2 + 1j, z.real.sum(), pt.abs(z), z.sum(axis=1)], [x + 1j * x[::-1]])
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_a_complex_sum_with_a_real_dtype_discards_the_imaginary_part(dtype):
+    z = pt.zmatrix("z")
+    x = RNG.normal(size=(6, 7)) * 9
+    compare([z], [z.sum(axis=1, dtype=dtype), z.sum(dtype=dtype)], [x + 1j * x[::-1]])
+
+
 def test_complex_elements_at_computed_indices():
     z, i = pt.zmatrix("z"), pt.lvector("i")
     row = z[0]
