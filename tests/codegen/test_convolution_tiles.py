@@ -133,6 +133,7 @@ def test_tiles_copied_in_the_background(case, tile, parts, steps):
     check(*case, "float32", tile, parts, steps)
 
 
+@pytest.mark.thorough_cases("float16")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_tiles(dtype):
     for tile in {tile for kind in KINDS for tile in tile_kernels.own_tiles(kind, context(), dtype)}:

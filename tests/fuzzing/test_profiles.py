@@ -27,6 +27,7 @@ def test_a_profile_is_replaced(own_profile, kernels, memory):
     assert (new.spec, new.profile) == (context.spec, context.profile)
 
 
+@pytest.mark.thorough
 def test_a_file_is_computed_by_the_profile(own_profile):
     replace_profile(kernels="gpu", memory="separate")
     kinds = (Kind("float32", 1),) * COUNT

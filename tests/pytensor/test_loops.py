@@ -165,6 +165,7 @@ def test_steps_of_a_gradient_compute_no_sum_and_copy_no_slice(kind):
         assert loop.count(";") <= 2
 
 
+@pytest.mark.thorough_cases("float32-cpu")
 @pytest.mark.parametrize(
     ("dtype", "kind"), [("float64", "cpu"), ("float32", "cpu"), ("float32", "gpu"), ("int32", "cpu")]
 )

@@ -156,6 +156,7 @@ def test_calls_with_other_lengths_build_nothing(context, describe, expected, mon
     assert not built
 
 
+@pytest.mark.pairwise
 @ALL
 @pytest.mark.parametrize("is_narrow", [True, False])
 def test_all_numbers_may_be_arguments(context, describe, expected, is_narrow, monkeypatch):
@@ -189,6 +190,7 @@ def test_quotients_are_exact(index, length):
         assert x * (by & 0xFFFFFFFF) >> (by >> 32) == x // length
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("value", [0.1, -1e300, np.nan, np.inf, 17.0, 2**40, -(2**40), 2**63 + 1, 300, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint64", "int16", "bool"])
 def test_numbers_of_lengths_keep_their_values(context, value, dtype):
@@ -204,6 +206,7 @@ def test_numbers_of_lengths_keep_their_values(context, value, dtype):
     assert result.dtype == dtype
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64"])
 @pytest.mark.parametrize("n", [17, 18, 34, 36, 64])
 def test_quads_begin_at_any_offsets(context, n, dtype):
