@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # values are the same as with optimization, because the code determines all rounding. Tests of the C linker itself,
 # tests with the mark `optimized`, and processes that tests start with `optimized=True` compile as for users.
 
-#: THEANO_FLAGS of all tests, unless the user sets others. Functions of Theano alone are built in batches.
+#: THEANO_FLAGS of all tests, unless the user sets others. The C code of functions that run on the host is built in
+#: batches.
 FLAGS = {
     "base_compiledir": str(ROOT / "build" / "theano-cache"),
     "optdb.clinker": "True",
@@ -49,14 +50,14 @@ def _set_environment() -> None:
     os.environ.setdefault("OCLGRIND_LOCAL_MEM_SIZE", "65536")
     # Each processor core already runs a test process; more threads of a BLAS would only wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Tests export and load hundreds of files, which they trust, so no rehearsal in a child process is needed. Tests of
-    # rehearsals enable them.
+    # Tests export and load hundreds of files, which they trust, so no rehearsal in a child process is needed. Only
+    # tests of rehearsals enable rehearsals.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
 
-#: Links by gold, which takes half of the usual linker's time. Gold spends two thirds of its time on the symbols of
-#: libraries, which PoCL's kernels rarely need. Kernels are therefore first linked without libraries, and if that fails,
-#: again with them. Programs of gcc, which `crti.o` identifies, are always linked with their libraries.
+#: A script that links with gold, which takes half of the usual linker's time. Gold spends two thirds of its time on the
+#: symbols of libraries, which PoCL's kernels rarely need. Kernels are therefore first linked without libraries, and if
+#: that fails, again with them. Programs of gcc, which `crti.o` identifies, are always linked with their libraries.
 _LINKER = """\
 #!/bin/sh
 case " $* " in *"/crti.o "*) exec "{gold}" "$@" ;; esac
@@ -77,7 +78,7 @@ def _link_kernels_by_gold() -> None:
         return
     linker = ROOT / "build" / "linker" / "ld"
     linker.parent.mkdir(parents=True, exist_ok=True)
-    # Other processes may be creating or using the linker: write another file first.
+    # Other processes may be creating or using the linker, so write another file, and rename it.
     written = linker.with_name(f"ld-{os.getpid()}")
     written.write_text(_LINKER.format(gold=gold))
     written.chmod(0o755)
@@ -99,7 +100,7 @@ from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # n
 
 @pytest.fixture(autouse=True, scope="session")
 def rare_full_collections() -> Iterator[None]:
-    """Let compilations promote five times as many objects before a full collection as they do for users.
+    """Make full garbage collections during compilations five times rarer than they are for users.
 
     In tests, each full collection also walks the 400,000 objects of the tests themselves.
     """

@@ -1,4 +1,4 @@
-"""The number of examples that tests run, for Hypothesis and for the fuzzers: all, or a fraction."""
+"""Decides whether tests with Hypothesis and fuzzers run all of their examples or only a fraction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_quick() -> bool:
 
 
 def examples(count: int, share: int = SHARE) -> int:
-    """Return the number of examples to run instead of `count`: ``@settings(max_examples=examples(100))``.
+    """Return how many of `count` examples to run, as in ``@settings(max_examples=examples(100))``.
 
     Quick runs run one example in `share`. Tests whose examples are slow pass a larger `share`: ``examples(60,
     share=10)``.

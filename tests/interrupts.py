@@ -15,7 +15,7 @@ from fuzzing.interrupts import interrupt_at as interrupted_block
 
 @pytest.fixture
 def ctrl_c_interrupts():
-    """Restore the usual effect of SIGINT: a process that runs tests for another process ignores it."""
+    """Restore the usual effect of SIGINT, which a process ignores if it runs tests for another process."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)
@@ -26,7 +26,7 @@ def press_ctrl_c():
 
 
 def interrupt_at(number, call, *args):
-    """Call a function, and press Ctrl-C at the given place; places where Python can raise an interrupt count from 0.
+    """Call a function, and press Ctrl-C at place `number`, counted from 0, at which Python checks for signals.
 
     A place is the beginning or the return of a function. The beginning of a C function does not count, because Python
     checks for signals only after it has returned. Return whether the call ended before it reached this place, and the

@@ -66,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def repeated_cases() -> dict[str, set[str]]:
-    """For each test, return the cases that execute only what other tests also execute."""
+    """Return, for each test, the cases that execute nothing that other tests do not execute."""
     found: dict[str, set[str]] = {}
     cases: set[str] = set()
     for line in REPEATED.read_text().splitlines():
@@ -109,7 +109,7 @@ def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str
 
 
 def _mark_odd(cases: Sequence[pytest.Item]) -> None:
-    """Number each parameter's values, and mark the cases as thorough in which the sum of the numbers is odd."""
+    """Number each parameter's values, and mark the cases whose numbers have an odd sum as thorough."""
     columns = _columns(cases)
     odd = [case for place, case in enumerate(cases) if sum(column[place] for column in columns) % 2]
     for item in odd:

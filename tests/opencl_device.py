@@ -11,7 +11,7 @@ import pytest
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
 
-#: Thresholds with which each list of commands becomes a batch when it is enqueued again, even a list of one call.
+#: With these thresholds, a command list of any length becomes a batch when it is enqueued for the second time.
 SMALLEST_BATCHES = BatchThresholds(times=1, calls=1)
 
 
@@ -21,7 +21,7 @@ def new_context(spec: str = "opencl", **options: Any) -> Context:
 
 
 def context_with_memory(shares_hosts: bool) -> Context:
-    """Return a context that shares the host's memory (skip if the device does not), or that seems to have its own."""
+    """Return a context that shares the host's memory (skip the test if it cannot), or seems to have its own memory."""
     context = new_context()
     if shares_hosts and not context.profile.shares_host_memory:
         pytest.skip(f"{context.profile.name} has memory of its own")

@@ -24,9 +24,9 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 class Block:
     """A fenced block of a page."""
 
-    info: str  #: The text after the fence, which is the language.
+    info: str  #: The text after the opening fence: the language.
     body: str
-    shown: str | None  #: The content of the text block right after it.
+    shown: str | None  #: The content of a text block that directly follows this block, if any.
 
     @property
     def is_python(self) -> bool:

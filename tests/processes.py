@@ -23,7 +23,7 @@ def python_path(*folders: object) -> str:
 
 
 def with_extensions(folder: Path, names: Iterable[str] = EXTENSIONS.values()) -> Path:
-    """Copy Theano's own compiled extensions to a new base_compiledir, because each takes seconds to compile.
+    """Copy Theano's own compiled extensions to a new base_compiledir, because compiling them takes many seconds.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def python(
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 
 
-#: Theano's output when it is imported without a C++ compiler.
+#: Matches what Theano prints when it is imported without a C++ compiler.
 _WITHOUT_COMPILER = re.compile(
     r"^.*UserWarning: DeprecationWarning: there is no c\+\+ compiler.*\n  warnings\.warn\(.*\n"
     r"|^WARNING \(theano\.\S+\): (?:g\+\+ not|Using NumPy C-API based implementation for BLAS).*\n",

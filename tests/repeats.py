@@ -31,11 +31,11 @@ from tests.marks import RECORDS, REPEATED, repeated_cases
 ROOT = Path(__file__).resolve().parent.parent
 #: Minimum duration of a case in the list, in seconds.
 LEAST_SECONDS = 0.05
-#: Folders and files of tests whose cases each check a different page or file, so none is omitted.
+#: Tests in which each case checks a different page or file, so that no case is omitted.
 _DOCUMENTS = ("tests/test_", "tests/examples/")
-#: The record of what modules execute when they are imported, before the first test.
+#: The name of the record of everything that was executed before the first test, when modules were imported.
 _IMPORT = "<import>"
-#: Maps the distribution of each host to the host's module that contains the class of compiled functions.
+#: Maps each host's package name, as pip knows it, to the module that defines its class of compiled functions.
 _FUNCTIONS = {"Theano": "theano.compile.function_module", "pytensor": "pytensor.compile.executor"}
 _HEAD = """\
 # Cases that execute only branches of optdb, kernels, compiled nodes and processes that other tests also execute.
@@ -44,7 +44,7 @@ _HEAD = """\
 
 
 class Record(NamedTuple):
-    """How long a test took, and the numbers of all things that it executed."""
+    """The duration of a test, and the numbers of the things (branches, kernels, ...) that it executed."""
 
     seconds: float
     executed: list[int]
@@ -89,7 +89,7 @@ class Recorder:
             path.write_bytes(pickle.dumps((list(self._numbers), self._tests)))
 
     def _taken(self) -> list[int]:
-        """Return the numbers of what was executed since the last call."""
+        """Return the numbers of the things that were executed since the last call."""
         self._coverage.stop()
         data = self._coverage.get_data()
         found, self._noted = self._noted, set()
@@ -129,7 +129,7 @@ class Recorder:
         _call_after(EnqueueKernel, "bind", lambda launch: note_kernel(launch.kernel))
         _call_after(CompiledKernel, "enqueue", lambda launcher: note_kernel(launcher._kernel))
         for host, module in _FUNCTIONS.items():
-            # Check the distribution, because without Theano, optdb's own finder still finds a module of that name.
+            # Check whether the package is installed: without Theano, optdb's own finder still finds a module `theano`.
             if any(importlib.metadata.distributions(name=host)):
                 _call_after(importlib.import_module(module).Function, "__init__", note_nodes)
 

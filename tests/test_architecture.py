@@ -28,7 +28,7 @@ FOR_ALL = {
     "user_cache",
 }
 
-#: For each folder, the other folders, and the modules directly in optdb, that it imports. No folder imports
+#: Maps each folder to its imports: other folders, and modules that are directly in optdb. No folder imports
 #: `composition`, which imports all folders; the host calls it by a callback.
 ARROWS = {
     "runtime": set(),
@@ -109,9 +109,9 @@ def test_the_host_alone_imports_theano():
 
 
 def _imports_of_modules(run=lambda source: source):
-    """For each module of optdb, return the modules that it imports in the part of its source that `run` keeps.
+    """Map each module of optdb to the modules that it imports; `run` returns the part of a source to inspect.
 
-    `composition` and the modules that start it are omitted, because it connects all folders.
+    `composition`, which connects all folders, is omitted, and so are the modules that start it.
     """
     sources = {".".join(path.relative_to(OPTDB.parent).with_suffix("").parts): source for path, source in modules(".")}
     sources = {name.removesuffix(".__init__"): source for name, source in sources.items()}
@@ -120,7 +120,7 @@ def _imports_of_modules(run=lambda source: source):
 
 
 def _run(source):
-    """Return a module without its imports for type checkers only."""
+    """Return a module's source without the imports that are only for type checkers."""
     if not re.search(r"^if TYPE_CHECKING:", source, re.MULTILINE):
         return source
     lines = source.splitlines(keepends=True)

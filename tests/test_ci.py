@@ -46,7 +46,7 @@ def test_documents_say_how_long_targets_take_as_make_does():
 def test_processes_of_make_write_bytecode_whatever_the_environment_says():
     rule = 'show: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    # If make runs the tests, these variables would tell this make that it is an inner one.
+    # If make runs the tests, these variables are set, and this make would behave like a make inside of another.
     env.pop("MAKEFLAGS", None)
     env.pop("MAKELEVEL", None)
     done = subprocess.run(

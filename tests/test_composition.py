@@ -7,7 +7,7 @@ import pytest
 from optdb.host.theano.importing.compat import versions
 from tests.processes import output, run_code
 
-#: Prints the imported folders of optdb, and modules at its top.
+#: A program that prints the imported folders of optdb, and the imported modules directly in optdb.
 PARTS = "print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('optdb.')}))"
 
 

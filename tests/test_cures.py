@@ -50,6 +50,6 @@ def test_documents(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_documents_install_from_the_checkout(page):
-    """No package index has optdb; only `install.md` has its requirement, to explain why messages name it."""
+    """Pages do not install optdb from a package index; only `install.md` explains the name `optdb[opencl]`."""
     explained = {"optdb[opencl]"} if page.name == "install.md" else set()
     assert set(re.findall(r"pip\s+install\s+[^`\n]*?(optdb\[\w+\])", page.read_text())) == explained

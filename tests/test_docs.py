@@ -26,7 +26,7 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The width in columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
-#: The maximum number of words in README, including code; they can be read in two and a half minutes.
+#: README's maximum number of words, including code, which takes two and a half minutes to read.
 README_WORDS = 600
 
 #: Printed after each block, to separate the outputs of blocks.
@@ -83,7 +83,7 @@ def test_excerpts_are_in_the_files_that_they_name():
 
 
 def run_commands(text: str) -> list[str]:
-    """Run the commands of a page whose output it shows; return the differences from this output."""
+    """Run a page's commands that are shown with output; return the differences from the shown output."""
     env = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -195,7 +195,7 @@ def test_the_first_paragraph_says_what_a_page_holds(page):
 
 def test_sentences_are_counted():
     page = "---\na: b\n---\n\n# Title\n\nOptdb 1.0 runs `a. B.` (e.g. this). It is quick.\n\nMore.\n"
-    assert sentences(first_paragraph(page)) == 3  # "e.g." ends a sentence here, so pages should have "for example"
+    assert sentences(first_paragraph(page)) == 3  # `sentences` counts "e.g." as an end
     assert first_paragraph("Text.\n\n# Title\n") == ""
 
 

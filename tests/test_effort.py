@@ -1,4 +1,4 @@
-"""How many examples the tests run."""
+"""Tests run all of their examples, or a fraction."""
 
 from __future__ import annotations
 

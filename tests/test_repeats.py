@@ -19,7 +19,7 @@ import tests.marks
 from tests.marks import pytest_collection_modifyitems
 tests.marks.REPEATED = Path(__file__).with_name("cases.txt")
 """
-# The powers 2 and 3 are computed as products, by the same branches; 0.3 is not.
+# The same branches of optdb compute the powers 2 and 3, as products; other branches compute the power 0.3.
 TESTS = """
 import pytest
 from optdb.codegen.loops.body import power

@@ -1,4 +1,4 @@
-"""The warning if a cache of the user is not writable."""
+"""A warning is printed if a cache of the user is not writable."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_former_names_do_not_come_back():
 
 
 def unwanted_words(text):
-    """Yield the line, the word, and what to write instead, of each unwanted word."""
+    """For each unwanted word, yield the line, the word, and what to write instead."""
     for number, line in enumerate(text.splitlines(), start=1):
         for pattern, instead in UNWANTED.items():
             for match in re.finditer(rf"\b(?<!in )(?<!in-)(?:{pattern})\b", line):

@@ -30,7 +30,7 @@ values = st.recursive(
 
 
 def same(one, other):
-    """Tell whether two values have the same type and the same text, as do the elements of tuples and slices."""
+    """Tell whether two values, including the elements of tuples and slices, have the same type and the same `repr`."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tuple):

@@ -1,4 +1,4 @@
-"""Copies, pickles and threads yield the shared op, or an equal one."""
+"""An op that is copied, unpickled or made in another thread is the shared op, or equals it."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_what_an_op_keeps_for_itself_may_change():
 
 
 def test_an_unshared_copy_may_be_changed():
-    """An unshared copy becomes the shared op when it becomes part of a node."""
+    """A node that is made with an unshared copy gets the shared op instead of the copy."""
     with optdb.cache.install():
         op = Plain(3)
         other = optdb.cache.unshared_copy(op)
@@ -169,7 +169,7 @@ def test_an_unshared_copy_may_be_changed():
 
 
 def test_ops_that_theano_derives_from_others_are_single():
-    """The make_node of a reduction copies its op and sets the dtype of the copy."""
+    """`make_node` of a reduction copies its op and sets the copy's dtype; equal copies are one object."""
     x = tt.fmatrix()
     with optdb.cache.install():
         op = Sum(axis=(0,))
@@ -361,7 +361,7 @@ def test_threads_that_come_and_go():
 
 
 def test_a_scan_that_stands_for_copies_can_be_printed():
-    """To print a Scan without a destroy_map, Theano sets an empty one."""
+    """Printing a Scan without the attribute `destroy_map` works, although Theano then sets this attribute."""
     x = tt.dvector("x")
     with optdb.cache.install():
         states, _ = theano.scan(lambda row: row * 2, sequences=x)

@@ -1,4 +1,4 @@
-"""Every op class of Theano with ``__props__``: the cache changes neither equality, nor hash, nor state."""
+"""The op cache changes no equality, hash or state of any op class of Theano with ``__props__``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSES = theano_classes()
 
 
 def _opaque(value):
-    """Return the class of an object if it defines no equality, because each op has a new object."""
+    """Represent an object that defines no equality by its class, because even equal ops have different such objects."""
     return ("an", type(value)) if type(value).__hash__ is object.__hash__ else None
 
 
@@ -26,7 +26,7 @@ MADE_LATER = ("ufunc", "nfunc")
 
 
 def state(op, named):
-    """Return everything that defines an op, in comparable form; `named` includes the attribute `name`."""
+    """Return all attributes that define an op, in a comparable form; `named` includes the attribute `name`."""
     return {
         name: _content(value)
         for name, value in vars(op).items()
@@ -35,7 +35,7 @@ def state(op, named):
 
 
 def same(one, other):
-    """The result of ``==``, or the error that it raises."""
+    """Return the result of ``==``, or the class of the error that it raises."""
     try:
         return one == other
     except Exception as error:
@@ -50,7 +50,7 @@ def hashed(op):
 
 
 class Stock:
-    """The ops that a class makes without the cache."""
+    """The ops of a class, made while the op cache is not installed."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
@@ -68,7 +68,7 @@ class Stock:
         return [state(op, named) for op, named in zip(ops, self.names, strict=True)]
 
     def compare(self):
-        """Compare these ops with the ops that the class makes while the cache is installed."""
+        """Make the same ops while the cache is installed, and compare them with these ops."""
         cls, sets = self.cls, self.sets
         cached, again = self.made(), self.made()
         for (i, one), (j, other) in itertools.product(enumerate(cached), repeat=2):

@@ -18,7 +18,7 @@ from tests.processes import ROOT
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """The Python of a virtual environment that sees this one's packages and this checkout's optdb."""
+    """The Python of a virtual environment that can import this environment's packages and this checkout's optdb."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -58,7 +58,7 @@ def test_theano_brings_optdb_and_nothing_else_does(environment):
 
 
 def test_a_library_brings_optdb(environment):
-    """The library's first module imports names that Python has removed; optdb is imported with it and restores them."""
+    """If a library imports names that Python has removed, optdb is imported too, and restores these names."""
     [packages] = environment.parent.parent.glob("lib/*/site-packages")
     (packages / "downhill.py").write_text("from collections import Mapping\n")
     info = packages / "downhill-0.4.0.dist-info"

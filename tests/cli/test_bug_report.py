@@ -1,4 +1,4 @@
-"""``python -m optdb doctor --report FILE``."""
+"""``python -m optdb doctor --report FILE`` writes a report to a file."""
 
 from __future__ import annotations
 

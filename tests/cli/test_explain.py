@@ -1,4 +1,4 @@
-"""``python -m optdb explain``: its output after a script."""
+"""The output of ``python -m optdb explain`` after it has run a script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_where_no_op_is_on_a_device_the_flag_is_named(capsys, explanations, advi
 
 
 def test_paths_are_printed_as_given_and_meant_where_the_command_was_started(monkeypatch, tmp_path, capsys):
-    """Even if the script changes the working directory, files are written relative to the original one."""
+    """Files are written relative to the folder in which the command was started, even if the script changes folders."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys.modules["optdb.cli.explain"], "launch", lambda *_, **__: os.chdir("elsewhere"))

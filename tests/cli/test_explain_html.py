@@ -1,4 +1,4 @@
-"""``python -m optdb explain --html``: observations, the layout of graphs, and the page in a browser."""
+"""``python -m optdb explain --html``: observed compilations, the layout of graphs, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
 
 
 def test_lines_do_not_cross_where_they_need_not():
-    # Two parallel chains whose nodes alternate.
+    # The nodes of two parallel chains alternate.
     positions = html_report._lay_out([[], [], [1], [0], [3], [2]])
     assert (positions[4][0] < positions[5][0]) == (positions[0][0] < positions[1][0])
 
@@ -215,7 +215,7 @@ def test_host_memory_is_that_of_the_values(with_engine):
 
 
 def test_liveness_over_nodes():
-    """In a chain a -> b -> c, b reads a view of `a`, and c overwrites b; c and d are outputs."""
+    """Check the live bytes of a chain a -> b -> c and another output d; b reads a view of `a`, and c overwrites b."""
     x = tt.dvector("x")
     a = tt.exp(x)
     view = a[::2]
@@ -278,7 +278,7 @@ def data_of(path):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page for a script that trains and loops on the device."""
+    """The page that explains a script with a training step and a loop on the device."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "script.py").write_text(SCRIPT)
     arguments = ("-m", "optdb", "explain", "--html", "report.html", "script.py")

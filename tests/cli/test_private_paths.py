@@ -1,4 +1,4 @@
-"""Paths in a file that users publish."""
+"""Private paths are replaced by names in files that users publish."""
 
 from __future__ import annotations
 

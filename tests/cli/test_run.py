@@ -1,4 +1,4 @@
-"""``python -m optdb run``: every script ends as with plain python."""
+"""Every script that ``python -m optdb run`` runs ends as with plain python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if len(sys.argv) > 1:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a script, a package and a folder that can be run, and with invalid ones of each kind."""
+    """A folder that contains a script, a package and a folder that can be run, and some that cannot be run."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "script.py").write_text(SCRIPT)
     (folder / "link.py").symlink_to("script.py")
@@ -167,7 +167,7 @@ def test_a_misspelt_option_gets_a_suggestion():
 
 
 def test_an_error_without_frames_of_the_script_has_no_header():
-    """To run a module of Theano, Theano is imported first, which raises before the module has a frame."""
+    """If importing Theano fails before a module of Theano is run, only the error is printed, without a traceback."""
     done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set", flags="optdb.topo=maybe")
     assert done.returncode == 1
     assert done.stderr.strip() == "FlagError: optdb.topo=maybe: optdb.topo is True or False"
@@ -184,7 +184,7 @@ def test_the_command_line_reads_without_theano():
 
 
 def test_a_module_of_theano_is_run():
-    """If Python needs a translated Theano, the module that is run also gets the functions that translations add."""
+    """A module of Theano that is run as a script gets the functions that optdb's translation of Theano needs."""
     done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set")
     assert done.returncode == 0, done.stderr
     assert "False" in done.stdout

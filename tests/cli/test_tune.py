@@ -1,4 +1,4 @@
-"""``python -m optdb tune``: its output and its errors. tests/codegen/test_tuning.py tests the findings."""
+"""The output and the errors of ``python -m optdb tune``. tests/codegen/test_tuning.py tests what tuning finds."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Block matrices, and indexes that select blocks, for tests."""
+"""Test data: block matrices, and indexes that select blocks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 RNG = np.random.default_rng(0)
-#: Batch size; blocks per example (input, output); block sizes (input, output); numbers of blocks of the matrix.
+#: Batch size; input and output blocks per example; input and output block sizes; rows and columns of blocks.
 BATCH, IN, OUT, DEPTH, WIDTH, ROWS, COLUMNS = 3, 2, 4, 5, 19, 6, 7
 
 

@@ -1,4 +1,4 @@
-"""Detects which products were computed by kernels other than the function's own."""
+"""Records the matrix products that use other kernels than those with which the function was compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.codegen.gemm.families import PreparedChoice
 
 
 def note_products(monkeypatch: pytest.MonkeyPatch) -> list[PreparedChoice]:
-    """Return a list to which each product adds its prepared choice, unless it uses the function's own kernels."""
+    """Return a list that receives the prepared choice of each product that uses other kernels than the function's."""
     computed: list[PreparedChoice] = []
     compute = products.compute
 

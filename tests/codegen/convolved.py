@@ -1,7 +1,7 @@
 """Convolutions in NumPy, written directly from their definition, for tests.
 
-All sums are over pairs of an output and a tap, in float64. Nothing is shared with the tested code: paddings and lengths
-are computed independently.
+Sums run over all pairs of an output element and a filter tap, in float64. Nothing is shared with the tested code:
+paddings and lengths are computed independently.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Reference:
             yield [slice(group * count, (group + 1) * count) for count in (features, channels)]
 
     def _parts(self):
-        """Iterate over taps, each with the part of a padded image that it multiplies."""
+        """Yield each filter tap, with the part of the padded image that it multiplies."""
         for tap in itertools.product(*map(range, self.taps)):
             yield (
                 tap,
@@ -125,7 +125,7 @@ BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(
 
 @st.composite
 def convolutions(draw):
-    """Draw image lengths, tap counts, and the host's parameters, such that the result is not empty."""
+    """Draw image lengths, tap counts and parameters of the host's op, for which the result is not empty."""
     two = st.integers(1, 3), st.integers(1, 3)
     image, taps = draw(st.tuples(*[st.integers(1, 12)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
     parameters = {
@@ -138,7 +138,7 @@ def convolutions(draw):
 
 
 def case(images, channels, filters, image, taps, border_mode="valid", step=1, dilation=1, **others):
-    """Return images, filters, a gradient of the result, and the host's parameters."""
+    """Return images, filters, a gradient of the result, and parameters of the host's op."""
     dims = len(image)
     step, dilation = ((x,) * dims if isinstance(x, int) else x for x in (step, dilation))
     parameters = {"border_mode": border_mode, "subsample": step, "filter_dilation": dilation, **others}

@@ -1,4 +1,4 @@
-"""Arrays of all layouts on the device, without Theano, for tests of operations."""
+"""Makes device arrays of all layouts, without Theano, for tests of operations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def context() -> Context:
 
 @functools.cache
 def gpu_context() -> Context:
-    """Return a context with the kernels of a GPU, on the device that tests compute on."""
+    """Return a context on the same device as `context` that uses the kernels for GPUs."""
     made = new_context()
     made.profile = made.profile.as_kind("gpu")
     return made
 
 
 def device_array(value: np.ndarray, steps=None, context=context):
-    """Return `value` on the device, with the gaps and directions in `steps`."""
+    """Copy `value` to the device; `steps` contains the gap and the direction of each axis."""
     steps = steps or [1] * value.ndim
     base = np.zeros([length * abs(step) for length, step in zip(value.shape, steps)], value.dtype)
     base[tuple(slice(None, None, step) for step in steps)] = value

@@ -1,4 +1,4 @@
-"""Kernel bodies become functions, or stay unchanged if the scanner does not understand them."""
+"""Kernel bodies are moved to functions; bodies that the scanner does not understand stay unchanged."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ KINDS = {
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """Return a list of the products that are computed with other kernels than the default ones."""
+    """Return a list that receives each product that uses other kernels than the default ones."""
     return note_products(monkeypatch)
 
 

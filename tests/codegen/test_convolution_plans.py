@@ -1,4 +1,4 @@
-"""Sizes of convolutions, and the tables that turn them into products, without a device."""
+"""Sizes of convolutions, and tables that turn convolutions into matrix products, tested without a device."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_vectors_cover_each_element_once(data, width):
 
 
 def laid_out(layout, channels):
-    """Return channels in a packed layout, piece after piece, with zeros in the gaps."""
+    """Pack channels: store the pieces of a layout one after the other, with zeros in the gaps."""
     out = np.zeros((len(channels), *layout.pieces, *layout.extents))
     for place in np.ndindex(out.shape[1:]):
         pieces, at = place[:3], place[3:]
@@ -85,7 +85,7 @@ def laid_out(layout, channels):
 
 
 def by_tables(plan, source, matrix, rows, out):
-    """Compute a result from a plan's tables; the axes of `matrix` are the results' channels, channels and taps."""
+    """Compute a result from a plan's tables; `matrix` has axes for result channels, source channels and taps."""
     channels = source.shape[0]
     packed = laid_out(plan.layout, source.reshape(channels, *plan.layout.lengths))
     result = np.zeros((rows, int(np.prod(out))))
@@ -122,7 +122,7 @@ def test_tables_give_results_and_gradients(convolution, width):
 
 
 def by_readings(readings, source, channel, matrix, rows, out):
-    """Compute a result from readings of channels of `channel` elements; taps outside of the image contribute 0."""
+    """Compute a result from `readings`; channels have `channel` elements, and taps outside of the image add 0."""
     result = np.zeros((rows, int(np.prod(out))))
     for reading in readings:
         met = (reading.inside[:, None] & reading.bits) != 0
@@ -147,7 +147,7 @@ def test_readings_give_results_and_gradients(convolution):
     plan = forward(axes, flip, 1)
     got = by_readings(plan.readings, x, np.prod(image), matrix, 3, lengths)
     np.testing.assert_allclose(got.reshape(t.shape), reference.forward(), atol=1e-12)
-    # The gradient with respect to filters relies on the order of the taps and the outputs in this reading.
+    # The gradient with respect to filters needs a reading that lists taps and outputs in order.
     assert (plan.readings[0].taps == np.arange(np.prod(taps))).all() and plan.readings[0].in_order
     got = by_readings(backward(axes, flip, 1).readings, t, np.prod(lengths), matrix.transpose(1, 0, 2), 2, image)
     np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
@@ -159,7 +159,7 @@ def test_filters_of_more_taps_than_bits_have_no_readings():
     axes = axes_of((9, 9), (4, 8), "half", (1, 1), (1, 1))
     (reading,) = forward(axes, True, 1).readings
     assert len(set(reading.bits)) == 32
-    # Each of the four phases of a gradient with stride 2 has only some of the taps, few enough for a reading.
+    # A gradient with stride 2 has four phases; each phase has so few of the taps that it has a reading.
     axes = axes_of((9, 9), (7, 7), "half", (2, 2), (1, 1))
     assert forward(axes, True, 1).readings is None and len(backward(axes, True, 1).readings) == 4
 

@@ -1,4 +1,4 @@
-"""The kernels of convolutions for GPUs, tile by tile, compared with NumPy."""
+"""For each tile, the convolution kernels for GPUs give NumPy's results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.effort import examples
 #: Tiles that small images fill. Only in the first tile, the 32 items of a warp form a rectangle. Each item of the last
 #: tile loads two columns.
 SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4), Tile(32, 32, 8, 8, 8)]
-#: The same tiles with asynchronous copies.
+#: Three tiles of `SMALL`, and a larger tile, with asynchronous copies.
 COPIED = [
     replace(SMALL[0], stages=3),
     replace(SMALL[3], stages=3),
@@ -46,13 +46,13 @@ def as_a_graphics_card(monkeypatch):
 
 
 def all_kernels(dtype, tile):
-    """Return the kernels for results and for both gradients; filter gradients do not copy tiles asynchronously."""
+    """Return the kernels for results and both gradients; those for filter gradients use no asynchronous copies."""
     of_kinds = zip(KINDS, (tile, replace(tile, stages=0)))
     return [k for kind, each in of_kinds for k in tile_kernels.kernels_by_tiles(kind, dtype, [each], EMULATED)]
 
 
 def kernels_of(dtype, tile):
-    """Return the compiled kernels of a tile; they do not depend on the profile that a test sets."""
+    """Return a tile's compiled kernels, which are the same whatever device profile a test sets."""
     if (dtype, tile) not in _compiled:
         kernels = all_kernels(dtype, tile)
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
@@ -62,7 +62,7 @@ def kernels_of(dtype, tile):
 
 
 def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, kernels_of=kernels_of):
-    """Return the result and both gradients, computed by tiles."""
+    """Return the result and both gradients of a convolution, computed by the kernels of a tile."""
     x, w, t = (array.astype(dtype) for array in arrays)
     kernels, groups, flip = kernels_of(dtype, tile), parameters.get("num_groups", 1), parameters["filter_flip"]
     axes = axes_of(

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients on the device, compared with NumPy."""
+"""Convolutions and their gradients on the device agree with NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = {"border_mode": "valid", "subsample": (1, 1), "filter_dilation": (1, 1)}
 
 
 def convolved(kind, x, w, t, parameters, steps=(1, 1, 1), lengths=None):
-    """Return the results of an operation for device copies of NumPy arrays, with the strides in `steps`."""
+    """Copy NumPy arrays to the device, with the strides in `steps`; return an operation's results for these copies."""
     settings = ConvolutionSettings(x.ndim - 2, **{NAMES[name]: value for name, value in parameters.items()})
     x, w, t = ((value, step) for value, step in zip((x, w, t), steps))
     chosen, like = {Convolve: ([x, w], None), FilterGradient: ([x, t], w), ImageGradient: ([w, t], x)}[kind]

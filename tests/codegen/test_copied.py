@@ -1,4 +1,4 @@
-"""Products with copied tiles: their index arithmetic, with emulated instructions, and when they are used."""
+"""Products that copy tiles asynchronously: when they are used, and (with emulated copies) their indexes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: Small enough for Oclgrind, the memory checker, to run several of them.
+#: A tile that is small enough for the memory checker Oclgrind to run several products.
 SMALL = CopiedBlock(32, 32, 8, 3, 8, 4)
-#: Axes of a batch of matrices in memory, the contiguous one last.
+#: Layouts of a batch of matrices: the order of the axes in memory (the contiguous axis last), and the gaps.
 ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 ALONG = [(True, False), (False, False), (True, True)]
-#: The small tile for each order of terms, also with copies that transpose it.
+#: The small tile with each order of terms, also with transposing copies where the order allows them.
 CASES = [(replace(SMALL, transposes=flag), along) for flag in (False, True) for along in ALONG if any(along) >= flag]
 _SLOW = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=
 
 
 def layouts_of(along, by_columns=False):
-    """Return the layouts of both matrices and of the result; `along` says in which matrix terms are contiguous."""
+    """Return the layouts of both matrices and the result; `along`: whether each matrix's terms are contiguous."""
     left, right = (ORDERS["rows" if is_along == is_left else "columns"] for is_along, is_left in zip(along, (1, 0)))
     return left, right, ORDERS["columns" if by_columns else "rows"]
 
@@ -85,7 +85,7 @@ def test_whole_tiles(block, along, terms):
 
 
 def tiles_that_devices_take():
-    """Return a case for each block and order; quick runs omit all but one case of each block."""
+    """Yield a case for each block and order of terms; quick runs keep only one case of each block."""
     for (number, block), (place, along) in itertools.product(enumerate([*LARGE.values(), *SMALLER]), enumerate(ALONG)):
         marks = [_SLOW] if number % len(ALONG) == place else [_SLOW, pytest.mark.thorough]
         yield pytest.param(block, along, id=f"{kernel_name_of(block)}-along{place}", marks=marks)
@@ -128,7 +128,7 @@ def test_sums_in_parts(along, monkeypatch):
         ((512, 2048, 3200), (2, 4)),
         ((512, 512, 4096), (4, 12)),
         ((64, 64, 1 << 20), (100, 396)),
-        # One part if the tiles keep all units busy, or if adding partial results takes longer than units would be idle.
+        # Sums are not split if tiles keep all units busy, or if adding the parts takes longer than units would be idle.
         ((3200, 2048, 512), (1, 1)),
         ((512, 10000, 3200), (1, 1)),
         ((1024, 1024, 1024), (3, 3)),
@@ -170,7 +170,7 @@ def test_any_product(data):
 
 @pytest.fixture
 def copying(monkeypatch):
-    """Return a context of a device that claims asynchronous copies, and the products that it computed with them."""
+    """Yield a context whose device claims asynchronous copies, and a list that receives the products that use them."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))

@@ -1,4 +1,4 @@
-"""Arrays created on the device from sizes and numbers, and copied to C order, compared with NumPy."""
+"""Arrays that the device creates from sizes and numbers, or copies to C order, equal NumPy's."""
 
 from __future__ import annotations
 

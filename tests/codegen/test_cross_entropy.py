@@ -1,4 +1,4 @@
-"""Softmax and cross entropies, with their gradients, compared with NumPy."""
+"""Softmax, cross entropies and their gradients agree with NumPy."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def within(value, before=0, after=0):
 
 
 def check_entropies(arrays, a, bias):
-    """Compare entropies, likeliest classes, and weights or gradients of rows with values computed in float64."""
+    """Compare losses, likeliest classes, softmax weights and gradients with values computed in float64."""
     dtype, rows, y = a.dtype, np.arange(len(a)), np.arange(len(a)) * 5 % a.shape[1]
     dy = sample(dtype, len(a))
     with np.errstate(invalid="ignore"):
@@ -137,7 +137,7 @@ def test_cross_entropy_of_what_is_not_finite(each_device_kind, dtype, columns):
     a[0, :part] = a[1, part:] = a[2, 1:] = a[3, :-1] = a[4] = -np.inf
     a[5, part] = a[6, -1] = a[7, part::2] = np.inf
     a[8, part] = a[9, -1] = a[10, ::2] = np.nan
-    # The NaN of this row lies between two infinities, the largest numbers.
+    # This row has a NaN between two infinities, which are the largest numbers.
     a[11, [0, part, -2, -1]] = -np.inf, np.inf, np.nan, np.inf
     order = rng.permutation(12)
     for before in (0, 1):

@@ -1,4 +1,4 @@
-"""Cumulative sums and products on the device, compared with NumPy."""
+"""Cumulative sums and products on the device agree with NumPy."""
 
 from __future__ import annotations
 

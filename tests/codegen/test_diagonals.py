@@ -1,4 +1,4 @@
-"""Taking diagonals, making arrays from them, and filling them with numbers, on the device, compared with NumPy."""
+"""The device takes diagonals, makes arrays from diagonals, and fills diagonals with numbers, as NumPy does."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def spec(value, pattern=None):
 
 
 def check(name, pairs, patterns=None):
-    """Compare a scalar on arrays with NumPy; `pairs` are values and device arrays."""
+    """Compare a scalar op on device arrays with NumPy; `pairs` are NumPy arrays and equal device arrays."""
     values, arrays = zip(*pairs)
     with np.errstate(all="ignore"):
         want = FUNCTIONS[name](*values)
@@ -145,7 +145,7 @@ def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
     ("shape", "items", "kernel"),
     [
         *[((5, 3, 8), 119, "row_quads"), ((5, 3, 6), 0, "narrow"), ((15, 1, 8), 119, "quads")],
-        # There are enough items to give each element its own.
+        # There are enough work items to give each element its own item.
         *[((5, 3, 8), 120, "narrow"), ((15, 1, 8), 120, "narrow")],
     ],
 )

@@ -1,4 +1,4 @@
-"""Patches of images on the device, compared with NumPy."""
+"""Patches of images that the device takes equal NumPy's."""
 
 from __future__ import annotations
 

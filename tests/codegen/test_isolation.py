@@ -1,4 +1,4 @@
-"""Several pieces of code in one source: which names they define, and that these names do not clash."""
+"""If several pieces of code are joined in one source, the names that they define do not clash."""
 
 from __future__ import annotations
 

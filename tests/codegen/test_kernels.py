@@ -1,4 +1,4 @@
-"""Kernels without a graph: descriptions, compilation, checks and launches."""
+"""Kernels outside of graphs: how they are described, compiled, checked and launched."""
 
 from __future__ import annotations
 

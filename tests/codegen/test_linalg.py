@@ -1,4 +1,4 @@
-"""Factors of positive definite matrices and solutions of triangular systems, checked against error bounds."""
+"""Factors of positive definite matrices and solutions of triangular systems have small errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.effort import examples
 #: 'narrow' is a processor with registers of 16 bytes, whose blocks differ from those of 'cpu'.
 KINDS = st.sampled_from(["cpu", "gpu", "narrow"])
 DTYPES = st.sampled_from(["float32", "float64"])
-#: Sizes around those at which kernels change.
+#: Sizes just below and above those at which other kernels are used.
 ROWS = st.sampled_from([0, 1, 2, 3, 4, 5, 8, 9, 12, 17, 31, 33, 63, 64, 65, 70])
 BATCHES = st.sampled_from([(), (), (1,), (3,), (2, 3), (0,), (2, 0), (19,)])
 
@@ -74,7 +74,7 @@ def positive_definite(rng, batch, n, dtype):
 
 
 def assert_factors(x, factor, lower):
-    """Check |A - L L'| <= c n eps |L| |L'|, element by element, and the zeros."""
+    """Check that |A - L L'| <= c n eps |L| |L'| for each element, and that the other triangle is zero."""
     n, eps = x.shape[-1], np.finfo(x.dtype).eps
     assert factor.dtype == x.dtype and factor.shape == x.shape
     other = np.triu(factor, 1) if lower else np.tril(factor, -1)
@@ -86,7 +86,7 @@ def assert_factors(x, factor, lower):
 
 
 def assert_solves(t, x, b):
-    """Check |T x - b| <= c n eps |T| |x|, element by element."""
+    """Check that |T x - b| <= c n eps |T| |x| for each element."""
     t, x, n, eps = t.astype("float64"), x.astype("float64"), t.shape[-1], np.finfo(x.dtype).eps
     assert (np.abs(t @ x - b) <= 4 * (n + 2) * eps * (np.abs(t) @ np.abs(x))).all()
 

@@ -1,4 +1,4 @@
-"""Matrix products with the kernels alone: all layouts, both kinds of devices, and how large products are divided."""
+"""Matrix products outside of graphs: all layouts, both kinds of devices, and how large products are divided."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.effort import examples
 SIZES = st.sampled_from([0, 1, 2, 7, 8, 10, 16, 17, 24, 32, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
 
-# Tiles small enough for Oclgrind, the memory checker, to run several of them.
+# Tiles that are small enough for the memory checker Oclgrind to run several of them.
 SMALL_TILES = {
     "square": GroupBlock(16, 16, 8, 4, 4),
     "small": GroupBlock(16, 16, 8, 2, 2),
@@ -87,7 +87,7 @@ def close(got, want, k):
 @settings(max_examples=examples(60))
 def test_any_layout(device_kind, data, batch, m, n, k, dtype):
     context = context_of(device_kind)
-    # The array, if any, that is a single matrix, shared by all products of the batch.
+    # The name of the operand, if any, that is one matrix for all products of the batch.
     shared = data.draw(st.sampled_from(["", "a", "b"])) if batch > 1 else ""
     a, b = sample(dtype, 1 if shared == "a" else batch, m, k), sample(dtype, 1 if shared == "b" else batch, k, n)
     y, alpha = sample(dtype, batch, m, n), data.draw(st.sampled_from([1.0, -0.5]))
@@ -122,7 +122,7 @@ def kernels_of_tile(tile, dtype):
     return context, compile_kernels(matmul_kernels(dtype, context), context)
 
 
-#: A tile with 4 x 8 items, a tile whose rows take two loads of each item, and a tile with few loads.
+#: A tile with 4 x 8 items, a tile of which each item loads two parts of each row, and a tile with few loads.
 TILES = [
     GroupBlock(16, 32, 8, 4, 4),
     GroupBlock(16, 128, 8, 8, 16),
@@ -219,7 +219,11 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
 
 
 def tiles_of_all_blocks():
-    """Yield each block with each dtype; one of the two cases of a block that fits in float64 is thorough."""
+    """Yield each block with each dtype; some cases have the mark `thorough`.
+
+    If a block's float64 tiles fit into 64 KiB of local memory, one of its cases, float32 or float64 in turn, is
+    thorough.
+    """
     for number, block in enumerate([*SMALL_TILES.values(), *blocks._GPU_DEFAULTS.values(), *blocks._GPU_CANDIDATES]):
         for dtype in ("float32", "float64"):
             is_thorough = block.local_bytes("float64") <= 1 << 16 and (dtype == "float64") == bool(number % 2)

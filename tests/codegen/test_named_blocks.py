@@ -1,4 +1,4 @@
-"""Products with the blocks of a matrix on the device, compared with NumPy."""
+"""Products with the blocks of a matrix on the device agree with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalization compared with NumPy in double precision."""
+"""Batch normalization agrees with NumPy's results in double precision."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array
 from tests.effort import is_quick
 
-#: Optimized kernels take twice as long to build. Quick runs only test them where the accuracy of sums is checked,
-#: and for each way to divide a channel: arrays are declared `restrict`, which has an effect on optimized kernels.
+#: Optimized kernels take twice as long to build. Quick runs optimize kernels only in tests of the accuracy of sums, and
+#: once for each way to divide a channel: the arrays are declared `restrict`, which affects only optimized kernels.
 OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
 # Runs of all examples also optimize the other kernels.
 pytestmark = [] if is_quick() else [pytest.mark.optimized]

@@ -1,4 +1,4 @@
-"""Parts of arrays, compared with NumPy: joins, splits, tiles, zero padding, and changes of slices."""
+"""Joining, splitting, tiling and zero padding arrays, and changing slices, agree with NumPy."""
 
 from __future__ import annotations
 

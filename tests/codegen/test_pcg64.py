@@ -1,4 +1,4 @@
-"""Uniform random numbers of PCG64, compared with NumPy's."""
+"""Uniform random numbers of PCG64 equal NumPy's."""
 
 from __future__ import annotations
 

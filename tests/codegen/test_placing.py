@@ -1,4 +1,4 @@
-"""Elementwise results written to slices of an array of zeros, compared with NumPy."""
+"""Elementwise results that are written to slices of an array of zeros agree with NumPy."""
 
 from __future__ import annotations
 

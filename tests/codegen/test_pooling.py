@@ -1,4 +1,4 @@
-"""Pooling, its gradients and their derivatives, on the device, compared with NumPy."""
+"""Pooling, its gradients and their derivatives on the device agree with NumPy."""
 
 from __future__ import annotations
 

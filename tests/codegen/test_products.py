@@ -1,4 +1,4 @@
-"""Products of matrices and vectors, as operations, compared with NumPy."""
+"""Operations that multiply matrices and vectors agree with NumPy."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 from tests.opencl_device import new_context
 
-#: The axes of a matrix in memory, after the batch axis.
+#: Orders of a matrix's axes in memory, after the batch axis.
 ROWS, COLUMNS = (0, 1, 2), (0, 2, 1)
 TILES = (quad_tiles.TILE, quad_tiles.HALF_TILE)
 

@@ -1,4 +1,4 @@
-"""Random numbers, compared with Theano's and NumPy's."""
+"""Random numbers equal Theano's and NumPy's."""
 
 from __future__ import annotations
 

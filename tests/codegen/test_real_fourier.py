@@ -1,4 +1,4 @@
-"""Fourier transforms on the device, compared with NumPy."""
+"""Fourier transforms on the device agree with NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from tests.codegen.layouts import compute, context, device_array
 
-#: Powers of two and of four, products of small primes, small and large primes, products with large primes.
+#: Lengths: powers of two and of four, products of small primes, small and large primes, products with large primes.
 LENGTHS = [1, 2, 3, 4, 5, 6, 8, 16, 30, 31, 37, 64, 74, 120, 343, 1009, 2048]
 EPS = {"float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
 

@@ -1,4 +1,4 @@
-"""Products of a loop's states: the loop has saved them, or they are computed."""
+"""Products of a loop's states are read if the loop has saved them, and computed otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, WIDTH, COLS = 3, 4, 5
 
 
 def arrays(steps, states, dtype="float64"):
-    """Return saved products (random ones, unlike computed products), a loop's states, a matrix, and addends."""
+    """Return random saved products (computed products differ from these), a loop's states, a matrix, and addends."""
     rng = np.random.RandomState(steps)
     shapes = (steps, ROWS, COLS), (states, ROWS, WIDTH), (WIDTH, COLS), (steps, ROWS, COLS)
     return [device_array(rng.uniform(-1, 1, shape).astype(dtype)) for shape in shapes]

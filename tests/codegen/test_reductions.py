@@ -1,4 +1,4 @@
-"""Reductions compared with NumPy, over axes, layouts and dtypes, with prologues and epilogues."""
+"""Reductions agree with NumPy for all axes, layouts and dtypes, with prologues and epilogues."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_much_is_folded_in_parts(each_device_kind, shape, axes):
 
 @st.composite
 def long_shapes(draw):
-    """Draw a shape for which each item of a team folds several elements; row lengths are multiples of four, or not."""
+    """Draw a shape for which each item of a team folds several elements; some row lengths are multiples of four."""
     lengths = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 49, 64])
     return tuple(draw(st.lists(lengths, min_size=1, max_size=5).filter(lambda shape: np.prod(shape) < 300_000)))
 
@@ -276,7 +276,7 @@ def several(dtypes):
 
 
 def ratio_and_rest(dtype):
-    """Return a program of three results and an array: a ratio and a sum with the array, and the third result itself."""
+    """Return a program of results r, s, t and an array x, which computes r / x, s + x and t."""
     scalars = [(Scalar("TrueDiv", dtype), (0, 3)), (Scalar("Add", dtype), (1, 3))]
     return ScalarProgram((dtype,) * 4, tuple(scalars), (4, 5, 2))
 

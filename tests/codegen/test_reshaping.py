@@ -1,4 +1,4 @@
-"""Arrays in other shapes, on the device, compared with NumPy."""
+"""Arrays that the device reshapes equal NumPy's."""
 
 from __future__ import annotations
 

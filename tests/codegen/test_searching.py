@@ -1,4 +1,4 @@
-"""The largest elements, and values in a sorted vector, on the device, compared with NumPy."""
+"""Finding the largest elements, and the positions of values in a sorted vector, agrees with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.codegen.searching import FindLargest, SearchSorted
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 from tests.effort import examples
 
-#: The dtypes of the vector and of the values: equal, promoted to one of them, or to a third one.
+#: The dtypes of the vector and of the values: they are equal, or promoted to one of the two, or to a third dtype.
 DTYPES = [
     *[("float32", "float32"), ("float16", "float16"), ("bool", "bool"), ("int64", "int64"), ("uint64", "uint64")],
     *[("float64", "float32"), ("float16", "float32"), ("bool", "int16"), ("float32", "int8"), ("int32", "float64")],
@@ -21,7 +21,7 @@ DTYPES = [
 
 
 def numbers(dtype, shape, seed=0):
-    """Return numbers many of which are equal, and some of which are NaN or infinite."""
+    """Return numbers; many are equal, and some are NaN or infinite."""
     rng = np.random.default_rng(seed)
     value = np.asarray((np.abs(rng.normal(size=shape)) * 20).round().astype(dtype))
     if dtype.startswith("float"):
@@ -32,7 +32,7 @@ def numbers(dtype, shape, seed=0):
 
 
 def search(side, ordered, wanted):
-    """Search arrays of the device."""
+    """Search a sorted device array for the values in another one."""
     (result,) = compute(SearchSorted(context(), ArraySpec.of(ordered), ArraySpec.of(wanted), side), ordered, wanted)
     return result
 

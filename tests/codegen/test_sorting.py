@@ -1,4 +1,4 @@
-"""Sorting, indices of sorted elements, and the largest elements, on the device, compared with NumPy."""
+"""Sorted elements, their indices, and the largest elements on the device equal NumPy's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = [1, 2, 33, 256, 257, 1000, 5000]
 
 
 def numbers(dtype, shape, seed=0):
-    """Return numbers many of which are equal, and some of which are NaN."""
+    """Return numbers; many are equal, and some are NaN."""
     rng = np.random.default_rng(seed)
     value = (rng.normal(size=shape) * 40).round().astype(dtype)
     if dtype.startswith("float"):

@@ -1,4 +1,4 @@
-"""Products on tensor cores: their index arithmetic, with emulated instructions, and when they are used."""
+"""Products on tensor cores: when they are used, and their index arithmetic (instructions are emulated)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.errors import DeviceError
 from tests.codegen.test_matmul import context_of, put
 
-#: Small enough for Oclgrind, the memory checker, to run several of them.
+#: Blocks that are small enough for the memory checker Oclgrind to run several of them.
 SMALL = TensorBlock(32, 32, 16, 2, 16, 32)
 OTHER = TensorBlock(32, 64, 32, 2, 16, 32)
 HALVES = TensorBlock(64, 64, 16, 2, 32, 32)
@@ -36,7 +36,7 @@ DTYPE = {"tf32": "float32", "tf32x3": "float32", "float16": "float16"}
 
 @functools.cache
 def checker():
-    """Return a context of Oclgrind: PoCL 3.1 miscomputes barriers in nested loops."""
+    """Return a context of Oclgrind, because PoCL 3.1 miscomputes barriers in nested loops."""
     try:
         context = Context("oclgrind")
     except DeviceError as error:
@@ -57,7 +57,7 @@ def sample(*shape):
 
 
 def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(((0, 1, 2), (1, 1, 1)),) * 3, units=1):
-    """Return the product of batches of matrices with given orders of axes in memory."""
+    """Multiply batches of matrices that have the given layouts; return the product and the launches."""
     context = checker()
     batch = y.shape[0]
     a, b, y = (value.astype(DTYPE[arithmetic]) for value in (a, b, y))
@@ -95,7 +95,7 @@ ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 @pytest.mark.parametrize("right", ORDERS)
 def test_each_order_of_the_matrices(left, right, arithmetic):
     block = HALVES if arithmetic == "float16" else SMALL if left == right else OTHER
-    # Rows of memory consist of whole pieces of 16 bytes, but the sizes are no multiples of the block's sizes.
+    # Rows in memory have a multiple of 16 bytes, but the sizes are no multiples of the block's sizes.
     columns = block.cols + 8
     a, b, y = sample(1, 40, 24), sample(1, 24, columns), sample(1, 40, columns)
     got, _ = multiply(block, arithmetic, a, b, y, 1.5, 0.5, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
@@ -321,7 +321,7 @@ BY_DEFAULT = tensor_cores.DEFAULTS
 
 
 def seconds_of_groups(monkeypatch, *seconds):
-    """Make the measured products seem to take the given seconds, one after the other."""
+    """Make successive measurements of products return the given seconds."""
     left = list(seconds)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or left.pop(0))
 

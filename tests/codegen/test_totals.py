@@ -1,4 +1,4 @@
-"""Totals of split products, for results in any layout."""
+"""The parts of split products are added up correctly, for results in any layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by warpgroups: index arithmetic and signals, with emulated instructions, and when they are used."""
+"""Products by warpgroups: when they are used, and their index arithmetic and signals (instructions are emulated)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
 from tests.effort import examples
 
 _SLOW = pytest.mark.slow
-#: Small enough for Oclgrind, the memory checker, to run several of them.
+#: A tile that is small enough for the memory checker Oclgrind to run several of them.
 SMALL = WarpgroupTile(64, 64, stages=2, warpgroups=1)
 #: Tiles of 128 rows, which one warpgroup multiplies in two halves, or two warpgroups multiply together.
 TALL, SHARED = (WarpgroupTile(128, 64, stages=2, warpgroups=warpgroups) for warpgroups in (1, 2))
@@ -62,7 +62,7 @@ def whole(*shape):
 def multiply(
     tile, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,) * 3, parts=1, groups=2, is_aligned=True
 ):
-    """Return the product of batches of matrices with given orders of axes in memory, and the names of its kernels."""
+    """Multiply batches of matrices that have the given layouts; return the product and its kernels' names."""
     context = checker()
     a, b, y = (value.astype(ARITHMETICS[arithmetic]) for value in (a, b, y))
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
@@ -83,7 +83,7 @@ def test_products(arithmetic, m, n, k):
     np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y)[0], a @ b)
 
 
-# The order of the matrices does not change how whole tiles are stored, except that TF32 transposes some results.
+# Whole tiles are stored in the same way for all orders of the matrices' axes, except that TF32 transposes some results.
 @pytest.mark.thorough_cases(
     *(f"64-right{right}-left1-{arithmetic}" for right in (0, 1) for arithmetic in ARITHMETICS),
     "64-right1-left0-float16",
@@ -96,7 +96,7 @@ def test_each_order_of_the_matrices(arithmetic, left, right, length):
     a, b, y = whole(1, length, 40), whole(1, 40, length), whole(1, length, length)
     got, names = multiply(SMALL, arithmetic, a, b, y, -0.5, 2.0 * (length == 24), (left, right, IN_ROWS))
     np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y * (length == 24))
-    # In TF32, terms of one matrix have to be contiguous.
+    # In TF32, at least one matrix must be contiguous along the summed axis; otherwise, one matrix is packed.
     is_packed = arithmetic == "tf32" and left == IN_COLUMNS and right == IN_ROWS
     assert any("packed" in name for name in names) == is_packed
 
@@ -227,7 +227,7 @@ def h100(monkeypatch):
 
 
 def chosen(context, problem, arithmetic):
-    """Return the kernel names of the cheapest way to compute a product by warpgroups; None if there is no way."""
+    """Return the kernel names of the cheapest plan with warpgroups for a product; None if there is no such plan."""
     asked = {"tf32": ("float32", "default"), "tf32x3": ("float32", "high"), "float16": ("float16", "default")}
     choices = warpgroups.choices(context, Request(problem, *asked[arithmetic], is_aligned=True))
     cheapest = min(choices, key=lambda choice: choice.seconds, default=None)
@@ -269,13 +269,13 @@ def test_devices_without_the_instructions_use_others(h100):
 
 @pytest.fixture
 def required(monkeypatch):
-    """Return a context that computes all possible products by warpgroups, and a list of its products."""
+    """Yield a context that uses warpgroups wherever it can, and a list that receives the products that use them."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions=EMULATED, warpgroup_tiles="all", warpgroup_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    # Forget the kernels of products, so that they are chosen by the profile.
+    # Forget the kernels that were chosen for products, so that they are chosen again with the changed profile.
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context, note_products(monkeypatch)
     context.kept.pop(families.__name__, None)
@@ -344,14 +344,14 @@ def measuring(required, tmp_path, monkeypatch):
 
 
 def own_tiles(context, monkeypatch):
-    """Remove the limitation of a context to one tile: it chooses among all tiles of an H100."""
+    """Let a context choose among all tiles of an H100, instead of only one tile."""
     monkeypatch.setattr(context, "options", replace(context.options, warpgroup_tile=None))
     monkeypatch.setattr(context, "profile", hopper(context.profile))
 
 
 def test_times_are_measured_kept_and_used(measuring, monkeypatch):
-    # The times, each with an overhead of one second, of a product, of one with twice the terms, of the first one
-    # again, and of one with two tiles per unit.
+    # Times with an overhead of one second: of a product, of a product with twice the terms, of the first product again,
+    # and of a product with two tiles per unit.
     times = iter([1 + 5e-6, 1 + 8e-6, 1 + 5e-6, 1 + 9e-6])
     monkeypatch.setattr(tune, "_ROUNDS", 2)
     monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))

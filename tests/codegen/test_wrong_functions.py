@@ -1,4 +1,4 @@
-"""Vector functions that a driver computes wrongly are computed in other ways, with this driver and in exports."""
+"""Vector functions that a driver computes wrongly are replaced by other code, for this driver and in exported files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which differences between stock Theano and the engine count, and how they are reported."""
+"""Test results that differ between stock Theano and the engine: which differences count, and how they are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From suite files to the report: the stored baseline, the comparison, the table."""
+"""The judge runs suite files, compares the results with a stored baseline, and reports a table."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_another_interpreter_is_the_reference(settings):
 
 @pytest.mark.thorough
 def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write):
-    """With the way "stock", suspects are run again with the judge's own flags, not with those of the reference."""
+    """If stock Theano is judged, suspects are run again with the judge's flags, not with the reference's flags."""
     path = write(
         "test_flags.py", "def test_flags():\n    import theano\n    assert theano.config.floatX == 'float64'\n"
     )

@@ -1,4 +1,4 @@
-"""Exact steps on the host alone: workers are threads that call the step's functions, which Theano's linker runs."""
+"""Runs synchronous steps without a device: the workers are threads that call Theano functions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def links(workers, timeout=20, link=ThreadLink):
 
 
 def in_threads(work, workers):
-    """Return what `work(rank)` returns for each rank; all run at the same time."""
+    """Call `work(rank)` for all ranks at the same time; return the results by rank."""
     with ThreadPoolExecutor(workers) as threads:
         futures = [threads.submit(work, rank) for rank in range(workers)]
         return [future.result() for future in futures]
 
 
 def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, own_statistics=False):
-    """Run one exact step of a compiled function; return its results, and each worker's next values."""
+    """Run one synchronous step of a compiled function; return its results, and each worker's next values."""
     original = original_of(f)
     split = axes_of(original.arguments, axes)
     training = synchronous_training(original, split, reductions or {}, gradients, own_statistics)
@@ -68,7 +68,7 @@ def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, 
 
 
 def check_step(f, values, workers=(2, 3), rtol=1e-10, **options):
-    """Compare exact steps of several workers with the function itself."""
+    """Check that synchronous steps of several workers agree with a call of the function itself."""
     start = [shared.get_value() for shared in f.get_shared()]
     for count in workers:
         results, states = spread_step(f, values, count, **options)

@@ -1,4 +1,4 @@
-"""How arguments are bound, and batches divided."""
+"""Arguments are bound to parameters, and batches are divided among workers."""
 
 from __future__ import annotations
 

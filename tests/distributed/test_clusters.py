@@ -1,4 +1,4 @@
-"""DataParallel on dask's workers: values, deaths, refusals, and the traffic through the scheduler."""
+"""DataParallel on dask's workers: values, workers that die, errors, and the traffic through the scheduler."""
 
 from __future__ import annotations
 
@@ -394,7 +394,8 @@ def test_only_descriptions_of_tasks_pass_the_scheduler(f, client):
 
     with DataParallel(f, client, timeout=TIMEOUT) as train:
         small, large = moved(8), moved(8000)
-    # 8,000 rows are 450 kB, which do not pass through the scheduler. It only gets a varying number of heartbeats.
+    # 8,000 rows are 450 kB, which do not pass through the scheduler. The scheduler only gets a varying number of
+    # heartbeats.
     assert large < 40_000 and abs(large - small) < 20_000
     prefixes = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
     assert "train-step" in prefixes

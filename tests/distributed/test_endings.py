@@ -1,4 +1,4 @@
-"""If devices have their own memory, threads begin the next step before a step ends; a script ends the step."""
+"""If devices have their own memory, threads begin the next step before a script of commands has ended the last one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def devices():
 
 @pytest.fixture
 def endings(monkeypatch):
-    """Record, for each ending that runs, how many commands of the next step it has enqueued."""
+    """Record how many commands of the next step each ending of a step enqueues."""
     noted, end = [], SynchronousReplica.end
 
     def noting(replica, ending, first):
@@ -81,7 +81,7 @@ def test_steps_in_a_row_equal_steps_one_by_one(name, statistics, devices, ending
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
         found = train.train(given)
         state = state_of(train, f)
-    # How many endings enqueue commands of the next step depends on timing: at least one does.
+    # At least one ending enqueues commands of the next step; how many do depends on timing.
     assert any(endings)
     del endings[:]
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
@@ -125,7 +125,7 @@ def test_calls_of_all_kinds_between_steps(f, devices, actions):
 
 
 AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
-#: The number of batches that a script still runs after the point at which all agree; None if it fails before.
+#: The number of batches that a script still runs after all devices have agreed; None if it fails before.
 PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
 
 

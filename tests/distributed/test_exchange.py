@@ -1,4 +1,4 @@
-"""Sums over workers: values, order, discarded messages, and what ends a wait."""
+"""Sums over workers: their values, the order of terms, discarded messages, and errors that end a wait."""
 
 from __future__ import annotations
 

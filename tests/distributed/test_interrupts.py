@@ -1,4 +1,4 @@
-"""Ctrl-C wherever a call can be interrupted, and an error at each node: state is consistent, training continues."""
+"""After Ctrl-C at any point of a call, or an error at any node, the state is consistent and training continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fi
 
 pytestmark = [pytest.mark.usefixtures("ctrl_c_interrupts"), pytest.mark.timeout(900)]
 
-#: A test interrupts a call at every n-th place where it can be interrupted; thorough tests, at each place.
+#: Tests interrupt a call at every n-th place where this is possible; thorough tests interrupt it at every such place.
 STRIDES = [
     pytest.param(23, id="some"),
     pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.thorough]),
@@ -42,7 +42,7 @@ def devices():
 
 @pytest.fixture(scope="module", params=["shared memory", pytest.param("own memory", marks=pytest.mark.slow)])
 def training(request, devices):
-    """Return a training on two threads that has made some steps."""
+    """Return a trainer that computes on two threads, after some steps."""
     if request.param == "shared memory":
         with DataParallel(counting_step(), devices=devices) as train:
             train.train([(BATCH,)] * 4)
@@ -106,7 +106,7 @@ def test_an_error_at_each_node_of_a_step(rank, stride, devices, monkeypatch):
 
 
 class Trouble:
-    """A host node that fails on demand in one thread."""
+    """A host node that fails in one thread when a test requests it."""
 
     def __init__(self, thread) -> None:
         self.how, self._thread = None, thread

@@ -1,4 +1,4 @@
-"""The terms and the sums of a step are transferred as one vector for each dtype, whatever their ranks and lengths."""
+"""A step transfers all numbers of one dtype that it adds up, and their sums, as one vector, whatever their shapes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def mapped_here(offer):
 
 
 def connect(sender, receiver, address=PEER):
-    """Let a receiver map the sender's segment, and confirm it."""
+    """Let a receiver map the sender's segment, and confirm this to the sender."""
     offer = sender.offer(address)
     assert receiver.map("tcp://here", mapped_here(offer))
     sender.confirm(address, offer["name"])
@@ -260,7 +260,7 @@ def test_another_process_and_its_end(end, status):
 
 
 class InSegments(OwnMemory):
-    """A link that sends large arrays in shared memory if the rank is in `reachable`, and otherwise copies."""
+    """A link that sends large arrays in shared memory to the ranks in `reachable`, and as copies to other ranks."""
 
     reachable = frozenset(range(8))
 

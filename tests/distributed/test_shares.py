@@ -1,4 +1,4 @@
-"""Three devices, each of which adds up a share of the sums for all of them."""
+"""Each of three devices adds up one share of the sums, which all devices then read."""
 
 from __future__ import annotations
 

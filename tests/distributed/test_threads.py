@@ -1,4 +1,4 @@
-"""Threads of one process: either all of them commit a step, or none does."""
+"""Either all threads of a process commit a step, or none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def devices():
 
 @pytest.fixture(params=["by a lock", "native"])
 def votes(request, monkeypatch):
-    """Run a test with both implementations of agreements between threads: with a lock (no C compiler), and in C."""
+    """Run a test with both ways in which threads agree: with a lock (if there is no C compiler), and in C."""
     if request.param == "by a lock":
         monkeypatch.setattr(worker_threads, "loop_library", lambda: None)
     elif not loop_library():

@@ -1,4 +1,4 @@
-"""A worker without a cluster: its tasks compute steps as soon as these arrive, and it runs announced commits."""
+"""A worker without a cluster: its tasks compute steps as soon as the steps arrive, and commit them when requested."""
 
 from __future__ import annotations
 

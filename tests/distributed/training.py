@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 def step(name="train", outputs=None):
-    """Return a training step of a small net with momentum, from x, y and a rate to the loss and each row's result."""
+    """Return a training step with momentum; it takes x, y and a rate, and returns the loss and each row's result."""
     rng = np.random.RandomState(0)
     x, y, rate = tt.dmatrix("x"), tt.dvector("y"), tt.dscalar("rate")
     w = theano.shared(rng.standard_normal((WIDTH, 4)), "w")
@@ -35,7 +35,7 @@ def step(name="train", outputs=None):
 
 
 def wide_step():
-    """Return a step whose gradient has pieces of more than `SMALL_BYTES` for each of three workers, and batches."""
+    """Return a step and batches; each of three workers gets more than `SMALL_BYTES` of the step's gradient."""
     rng = np.random.RandomState(0)
     w = theano.shared(rng.standard_normal((300, 200)), "w")
     x, y = tt.dmatrix("x"), tt.dmatrix("y")
@@ -51,7 +51,7 @@ def batches(count, rows=7):
 
 
 def alone(f, given):
-    """Return the results on one device, and the state after them."""
+    """Run the steps on one device; return the results, and the state afterwards."""
     with optdb.SimulatorOCL(f) as sim:
         results = [sim(*batch) for batch in given]
         return results, [sim.get(shared) for shared in f.get_shared()]
@@ -82,7 +82,7 @@ def check_values(found, expected, rtol=1e-10):
 
 
 def two_devices():
-    """Return contexts on two halves of the default device that batch small functions; skip if it cannot be divided."""
+    """Return two halves of the default device, which batch even short command lists; skip if it cannot be divided."""
     try:
         for part in ("opencl[1/2]", "opencl[2/2]"):
             optdb.SimulatorOCL(theano.function([], [], mode=theano.Mode("py")), part).close()

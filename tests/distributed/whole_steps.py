@@ -49,7 +49,7 @@ def check_whole(train, expected=None):
 
 
 def replicas_of(train):
-    """Return the replicas of threads, or of dask's workers in this process after they have committed."""
+    """Return all replicas: those of threads, or those of dask's workers in this process, once they have committed."""
     if hasattr(train._group, "_replicas"):
         return train._group._replicas
     from optdb.distributed import workers
@@ -113,7 +113,7 @@ def set_everywhere(train, stride):
 
 
 def failing_once(number, is_chosen):
-    """Return a `LinkedFunction.run` that raises an error at the node `number` of those that chosen threads compute."""
+    """Return a replacement of `LinkedFunction.run` that fails once: at node `number`, counted in chosen threads."""
     left, run = number, LinkedFunction.run
 
     def run_or_fail(linked, index):

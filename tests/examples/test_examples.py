@@ -1,4 +1,4 @@
-"""The examples: each program runs, and its ops compute what they claim."""
+"""Each program in examples/ runs, and its ops compute what it says."""
 
 from __future__ import annotations
 

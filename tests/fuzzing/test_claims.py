@@ -69,7 +69,7 @@ def test_a_product_that_numpy_would_broadcast_may_be_refused():
 
 
 def test_a_broken_promise_may_be_refused():
-    """A piece of a shared variable has length 0, but its type says 1; the host's optimized graph does not notice."""
+    """A slice of a shared variable has length 0, but its type says 1; the host's optimized graph raises no error."""
     steps = (
         Step("taken_back", (3,)),
         Step("piece", (3,), 0),

@@ -33,7 +33,7 @@ def conv(**parameters):
 X = (2, 2, 3, 4)
 WEIGHTS, INPUTS = abstract_conv.AbstractConv2d_gradWeights(), abstract_conv.AbstractConv2d_gradInputs()
 
-#: Cases that a device once rejected: the shapes of the arrays and of the result.
+#: Cases that a device once rejected, each with the shapes of the arrays and of the result.
 EMPTY = [
     (Case("forward", conv(), (X, (3, 2, 4, 2)), "float32"), (2, 3, 0, 3)),
     (Case("forward", conv(subsample=(2, 2)), (X, (3, 2, 4, 2)), "float64"), (2, 3, 0, 2)),

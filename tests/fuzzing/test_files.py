@@ -82,7 +82,7 @@ def test_the_command_line(tmp_path):
     assert "The exit status is 1" in done.output
 
 
-#: Prints the output of a worker that starts with mutant 0, or of one that starts with a later mutant.
+#: A program that prints what a worker prints if it starts with mutant 0, or with a later mutant.
 WORKER = """
 import json, os, sys
 first = int(sys.argv[1])

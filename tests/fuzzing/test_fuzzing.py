@@ -24,7 +24,7 @@ from tests.effort import examples
 #: The number of examples of each kind; ``python -m fuzzing`` runs any number.
 EXAMPLES = {"function": 40, "simulator": 25, "pickled simulator": 15, "loop": 20, "file": 12}
 
-#: Two functions, called alternately, of a vector (on the device) and of a shared variable of integers (on the host).
+#: Two functions of a vector (on the device) and a shared vector of integers (on the host), called alternately.
 PROGRAM = Program(
     inputs=(Leaf("float32", (3,)),),
     shared=(Leaf("int64", (3,)),),
@@ -63,7 +63,7 @@ def test_a_function_finds_what_the_other_one_has_left(way, origin):
 
 
 class _Spoiled(Functions):
-    """Functions whose behaviour a test changes."""
+    """Compiled functions whose results or arguments a test changes."""
 
     def call(self, number, arguments, times):
         results = super().call(number, arguments, times)
@@ -119,7 +119,7 @@ def test_a_fault_is_found(monkeypatch, spoil, what):
 
 
 class _Wrong(Functions):
-    """Functions with a wrong last result."""
+    """Compiled functions whose last result is wrong."""
 
     def call(self, number, arguments, times):
         results = super().call(number, arguments, times)

@@ -36,7 +36,7 @@ def test_a_product_of_fours(monkeypatch, turned, kernels, name):
     computed = note_products(monkeypatch)
     value = np.random.RandomState(0).randint(-2, 3, (3, 2)).astype("float32")
     np.testing.assert_array_equal(function(value), expected(value))
-    # In a small product, whose items share sums, four terms of the left matrix are read at once only if contiguous.
+    # A small product reads four terms of the left matrix at once only if they are contiguous.
     names = [name] if name != "a small product" or turned in ("none", "right") else []
     assert [product.name for product in computed] == names
 

@@ -1,4 +1,4 @@
-"""Random models are reproducible from a seed, and compared with stock's graphs; a worse graph is detected."""
+"""A seed reproduces a random model; the engine's graphs are compared with stock Theano's, and worse ones detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared variables agree with a model in NumPy, for all users and changes; planted faults are found."""
+"""Shared variables agree with a NumPy model after any calls and changes; planted faults are found."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_lengths_0_and_1_together_have_no_defined_sum(lengths, error):
 
 
 def test_calls_of_which_a_later_one_raises_are_not_made():
-    """The first of two calls would exchange the shapes, so the second call's argument would not fit: none is made."""
+    """If the first of two calls would change shapes so that the second call raises, neither call is made."""
     state = SharedVariables()
     kind = Kind("float32", 2)
     spec = Spec((), ((2, Expression(0)), (0, Expression(2, ("with_argument",)))), argument=1)

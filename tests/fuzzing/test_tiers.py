@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 STEPS = 12
-#: A number of runs that is large enough to find each planted fault.
+#: This number of runs is large enough to find each planted fault.
 ENOUGH = 60
 
 

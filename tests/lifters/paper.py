@@ -1,4 +1,4 @@
-"""Paper is a device without hardware: it wraps NumPy arrays, so that no host op accepts them by mistake."""
+"""The fake device "paper" wraps NumPy arrays, so that no host op accepts them by mistake."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def as_paper(x, context_name):
 
 
 class OnPaper(Op):
-    """Computes any host op on paper; the inputs in `host_inputs` stay on the host."""
+    """An op that computes any host op on paper; the inputs in `host_inputs` stay on the host."""
 
     __props__ = ("op", "context_name", "host_inputs")
 

@@ -17,7 +17,7 @@ from tests.processes import output, python, python_path
 
 
 class OnPaperMode(theano.Mode):
-    """Lifts graphs, and does nothing else."""
+    """A mode that lifts graphs to paper, and has no other rewriters."""
 
     def __init__(self):
         super().__init__("py", None)

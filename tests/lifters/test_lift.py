@@ -1,4 +1,4 @@
-"""Lifts of whole graphs to a device that exists only on paper."""
+"""Whole graphs are lifted to a fake device."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ def test_the_old_way_lifts_one_node_between_transfers():
 
 @st.composite
 def graphs(draw):
-    """A random graph of ops with and without lifters."""
+    """Draw a random graph of ops with and without lifters."""
     leaves = [tt.dmatrix("a"), tt.dmatrix("b"), tt.constant(np.eye(2))]
     made = list(leaves)
     for _ in range(draw(st.integers(1, 12))):

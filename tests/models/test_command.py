@@ -54,7 +54,7 @@ def test_missing_libraries_are_named_with_the_cure(monkeypatch):
 
 @pytest.fixture
 def answered(monkeypatch):
-    """Make all libraries seem installed; return a dictionary from which runs take reports instead of from processes."""
+    """Make all libraries seem installed; return a dictionary with the reports that runs return, without processes."""
     answers = {}
     monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(

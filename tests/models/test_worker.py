@@ -1,4 +1,4 @@
-"""Runs a model that needs no library in each way (engine, mode OPENCL, simulator), and compares the ways."""
+"""A small model gives the same results with the engine, in mode OPENCL, and as a simulator."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_learning_phase_is_off_in_the_middle():
 
 
 def altered(change):
-    """Return the way "stock" under the name "engine", with outputs that `change` alters."""
+    """Return stock Theano under the name "engine"; `change` alters its outputs."""
     stock = ways.WAYS["stock"]
 
     def compile_altered(model, c_code):

@@ -1,4 +1,4 @@
-"""Exported functions, for tests that compare them with the originals."""
+"""Exports functions, for tests that compare exported functions with the originals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 
 def on_device(inputs, outputs, there=True, **kwargs):
-    """Compile for the device; with `there`, a single result stays there, so that lifting is always worthwhile."""
+    """Compile for the device; with `there`, a single result stays on the device, so lifting is always worthwhile."""
     if there and isinstance(outputs, theano.Variable):
         outputs = as_opencl_variable(outputs, "dev0")
     return theano.function(inputs, outputs, mode=MODE, **kwargs)

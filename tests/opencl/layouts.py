@@ -1,4 +1,4 @@
-"""Arrays of all layouts on the device dev0, and ops that run on them without a function, for tests."""
+"""Makes arrays of all layouts on the device dev0, and runs ops on them without compiling functions, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same graph on the host and on the device, for tests that compare."""
+"""Computes a graph on the host and on the device, for tests that compare the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which variables of small graphs may share memory."""
+"""In small graphs, optdb finds which variables may share memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from optdb.opencl.aliasing import (
 
 
 class Toy(theano.Op):
-    """An op with two outputs, each of which is new, a view of an input, or computed in place of an input."""
+    """An op with two outputs; each one is new, a view of an input, or computed in the memory of an input."""
 
     __props__ = ("views", "overwrites")
 

@@ -1,4 +1,4 @@
-"""optdb.opencl.blas, optdb.opencl.empty and zeros: the functions that handwritten ops compute with."""
+"""Tests of the functions for handwritten ops: optdb.opencl.blas, optdb.opencl.empty and optdb.opencl.zeros."""
 
 from __future__ import annotations
 

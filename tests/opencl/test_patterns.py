@@ -1,4 +1,4 @@
-"""Arrays whose lengths contradict the broadcast patterns of their types."""
+"""Functions handle arrays whose lengths contradict the broadcast patterns of their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMISE = "declares length 1"
 
 
 class Resized(Op):
-    """Returns an array with the lengths that a call passes, even if the type declares other lengths."""
+    """An op that returns an array with the lengths that a call passes, even if the type declares other lengths."""
 
     __props__ = ("kind",)
 
@@ -36,7 +36,7 @@ one, lengths, vector, matrix = (
     tt.fvector("v"),
     tt.fmatrix("m"),
 )
-#: Arrays with one broadcastable axis, and with a broadcastable and another axis.
+#: An array with one broadcastable axis, and an array with a broadcastable axis and another axis.
 liar, row_liar = (Resized(tt.TensorType("float32", pattern))(lengths) for pattern in ((True,), (True, False)))
 
 

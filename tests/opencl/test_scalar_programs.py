@@ -1,4 +1,4 @@
-"""The programs of the host's scalar ops, in one kernel, compared with the host's results."""
+"""The programs of scalar ops, run in one kernel, give the host's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables on a device: arithmetic, constants, shared variables, pickles."""
+"""Variables on a device support arithmetic, constants, shared variables and pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Special functions of half floats, and gradients, on the device. ``tests/codegen/scalars`` tests values."""
+"""The device computes special functions of half floats, and gradients.
+
+``tests/codegen/scalars`` tests the values of special functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If the flag is set, an unmodified script trains on the device, with the same losses as on the host."""
+"""If the flag optdb.device is set, an unmodified script trains on the device, with the same losses as on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test arrays of all dtypes that a device may hold, with any shape and strides."""
+"""Draws test arrays of all dtypes that a device can hold, with any shape and strides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DTYPES = [
 
 @st.composite
 def values(draw):
-    """NumPy arrays with any strides, including zero and negative ones."""
+    """Draw NumPy arrays with any strides, including negative strides."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
     value = draw(hnp.arrays(draw(st.sampled_from(DTYPES)), shape))
     value = value.transpose(draw(st.permutations(range(value.ndim))))

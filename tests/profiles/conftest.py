@@ -1,4 +1,4 @@
-"""Fixtures of the tests of profiles, whose times must not depend on objects of other tests."""
+"""Fixtures of the tests of profiles/, in which measured times must not depend on objects of other tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command lines, on the smallest model."""
+"""The command lines of profiles/ run on the smallest model."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Processes on one empty compiledir, some of which are killed."""
+"""Several processes share an empty compiledir, and some of them are killed."""
 
 from __future__ import annotations
 

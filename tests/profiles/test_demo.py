@@ -1,4 +1,4 @@
-"""The demo: its measurements, comparisons, output and pictures."""
+"""Tests of the demo: its measurements, comparisons, output and pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEG = demo.Leg("mlp", "floatX=float64,cxx=", ("cold", "warm"), "without a C comp
 
 
 def parts(seconds=1.0):
-    """Return the CPU seconds and the wall seconds of the parts of a start; all numbers are equal."""
+    """Return CPU times and wall times for all parts of a process's start; all times are equal."""
     return dict.fromkeys(starts.CPU_PARTS, seconds), dict.fromkeys(starts.WALL_PARTS, seconds)
 
 

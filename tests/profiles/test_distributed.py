@@ -1,4 +1,4 @@
-"""The command that compares data-parallel steps with those of one device."""
+"""The command compares data-parallel steps with steps on one device."""
 
 from __future__ import annotations
 

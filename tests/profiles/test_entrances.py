@@ -1,4 +1,4 @@
-"""All ways to enable optdb cost the same."""
+"""All methods to enable optdb take the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements on a GPU, with small sizes and on any device."""
+"""The measurements that are meant for a GPU, run with small sizes on any device."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_call_is_told_with_what_happened_in_it(capsys):
 
 @pytest.mark.parametrize("name", sorted(jax_nets.NETS))
 def test_jax_computes_the_models(name):
-    """JAX and Theano run three steps from the same values; their costs show whether the update rules are the same."""
+    """JAX and Theano run three steps from the same values; equal losses show that their update rules are the same."""
     pytest.importorskip("jax")
     sizes = steps.SMALL.get(name, {})
     model = models.build(name, **sizes)

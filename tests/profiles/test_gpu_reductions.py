@@ -1,4 +1,4 @@
-"""The comparison of reductions with copies."""
+"""The command compares the times of reductions with those of copies."""
 
 from __future__ import annotations
 

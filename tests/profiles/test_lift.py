@@ -1,4 +1,4 @@
-"""Lifting the models to the device, in one pass and node by node."""
+"""Models are lifted to the device in one pass, and node by node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.opencl import contexts, lifters_db
 from profiles import lift, measure, models
 from tests.zoo import SMALL
 
-#: Smaller sizes, with fewer repeated layers, of models that take long. `profiles.lift` counts all layers.
+#: Smaller sizes, with fewer repeated layers, for models that take long. `profiles.lift` counts all layers.
 SMALLER = {name: SMALL[name] for name in ("sb_resnet", "cifar_resnet", "resnet50")}
 #: All models except sb_resnet56, which is sb_resnet with more of the same layers.
 KNOWN = [name for name in models.known() if not name.startswith("keras") and name != "sb_resnet56"]

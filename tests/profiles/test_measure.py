@@ -1,4 +1,4 @@
-"""The stopwatch: counts, times, and that a run leaves nothing allocated."""
+"""The stopwatch counts and measures runs, and a run leaves nothing allocated."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Each builder, at its smallest size: the graph optimizes, runs, and is the same in each build."""
+"""At its smallest size, each model's graph can be optimized and run, and is the same whenever it is built."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The errors of sums that are accumulated in float32."""
+"""The command measures the errors of sums that are accumulated in float32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_exact_numbers_of_channels():
     np.testing.assert_allclose(mean.value.astype(float), [2, 20])
     np.testing.assert_allclose(inverse.value.astype(float), [1, 0.1], rtol=1e-11)
     np.testing.assert_allclose(total.value.astype(float), [3, 0])
-    # Products are those of elements minus the given mean.
+    # The products are products of elements from which the given mean is subtracted.
     np.testing.assert_allclose(product.value.astype(float), [-1.5 + 2 * 0.5, -10 - 10])
     np.testing.assert_allclose(total.spread.astype(float), np.sqrt([5, 2]))
 

@@ -1,4 +1,4 @@
-"""The verdict, for invented measurements."""
+"""Invented measurements get the right verdict."""
 
 import json
 import math

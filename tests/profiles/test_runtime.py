@@ -1,4 +1,4 @@
-"""The runtime script, on small arrays and the smallest model."""
+"""The script `profiles.runtime` runs on small arrays and the smallest model."""
 
 from __future__ import annotations
 

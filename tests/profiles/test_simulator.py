@@ -1,4 +1,4 @@
-"""The script that measures the cost of calls, with few kernels, few calls and small arrays."""
+"""The script `profiles.simulator` measures the cost of calls; the tests use few kernels, few calls and small arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the two tiers, and how they are shown."""
+"""The values that functions compute in Python and in C code are compared and shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on both sides, and the report on differences."""
+"""Models are trained on the host and on the device, and a report shows the differences."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_isolated_environment(monkeypatch):
         ([(2.0, 1.0)], (2.0, 1.00001), "same"),
         ([(2.0, 1.0)], (2.0, 1.001), "differs"),
         ([(2.0, 1.0), (2.0, 1.0002)], (2.0, 1.001), "chaotic"),
-        # Once the nudged losses have differed from the host's, the device's losses may differ, but not before.
+        # The device's losses are allowed to differ only after the nudged losses have differed from the host's.
         ([(2.001, 1.0)], (2.0, 1.001), "chaotic"),
         ([(2.0, 1.001)], (2.002, 1.0), "differs"),
     ],
@@ -115,8 +115,8 @@ def test_verdict(nudged, device, verdict):
 @pytest.mark.parametrize(
     "first, again, verdict, status",
     [
-        # A triple has the losses of the host, of the device, and of the host with perturbed values. The first triple is
-        # for the model, and the second one for a calm phase of its training.
+        # A triple contains the losses of the host, of the device, and of the host with perturbed values. The first
+        # triple is for the model, and the second one for a calm phase of its training.
         ((1.0, 1.0, 1.0), None, "same", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0, 1.0), "chaotic", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0001, 1.0), "chaotic", 1),

@@ -1,4 +1,4 @@
-"""How the start of theano.function as a whole is shown."""
+"""The time of the whole start of theano.function is shown."""
 
 import json
 

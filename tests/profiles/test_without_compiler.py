@@ -1,4 +1,4 @@
-"""The cost of a step without a C compiler."""
+"""The command measures the cost of a step without a C compiler."""
 
 from __future__ import annotations
 

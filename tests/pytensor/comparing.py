@@ -18,7 +18,7 @@ from tests.opencl_device import new_context
 
 
 class SortOnHost(Op):
-    """Sort along an axis: an op that no device has."""
+    """An op that sorts along an axis, and that no device has."""
 
     __props__ = ("axis",)
 
@@ -39,7 +39,7 @@ class SortOnHost(Op):
 
 
 def sort_on_host(x: Any, axis: int = -1) -> Any:
-    """Sort an array along an axis by a node that runs on the host."""
+    """Sort an array along an axis with a node that runs on the host."""
     return SortOnHost(axis)(x)
 
 
@@ -74,9 +74,9 @@ def compare(
     on_host: int = 0,
     mode: Any = "OPENCL",
 ) -> Any:
-    """Compile a graph for the device and for PyTensor's Python linker; compare the results of all calls, twice.
+    """Compile a graph for the device and for PyTensor's Python linker; make all calls twice; compare the results.
 
-    The nodes `on_host` may run on the host. Return the device function.
+    Exactly `on_host` nodes run on the host. Return the device function.
     """
     outputs = outputs if isinstance(outputs, list) else [outputs]
     device = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")

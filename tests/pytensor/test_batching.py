@@ -1,4 +1,4 @@
-"""evaluate_many: one call computes the results of many calls."""
+"""One call of `evaluate_many` computes the results of many calls."""
 
 from __future__ import annotations
 

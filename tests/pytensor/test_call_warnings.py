@@ -1,4 +1,4 @@
-"""The warning about host nodes that take a large share of a function's calls."""
+"""A warning names host nodes that take a large share of the time of a function's calls."""
 
 from __future__ import annotations
 

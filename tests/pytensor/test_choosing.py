@@ -1,4 +1,4 @@
-"""Mode OPENCL_AUTO: which side computes a call, and that each call is computed only once."""
+"""Mode OPENCL_AUTO chooses the host or the device for each call, and computes each call only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optdb.runtime import binaries
 from tests.pytensor.comparing import sort_on_host
 
 v = pt.vector("v")
-#: A number of calls that is larger than that of a trial.
+#: This number of calls is larger than the number of calls in a trial.
 MANY = 2 * choosing._TIMED_CALLS + 2 * choosing._WARMUP_CALLS + 5
 
 
@@ -30,7 +30,7 @@ def apart(monkeypatch, tmp_path):
 
 
 class Sides:
-    """Two fake sides: they record their calls, advance a fake clock, and fail on demand."""
+    """Fake functions of the host and the device, which record calls, advance a fake clock, and fail if requested."""
 
     def __init__(self, monkeypatch, **seconds):
         self.now, self.seconds, self.calls, self.failing = 0.0, seconds, [], {}

@@ -1,4 +1,4 @@
-"""Reductions of axes without elements: the value of PyTensor's Python linker, or an error of the same class."""
+"""Reductions of axes without elements give the value of PyTensor's Python linker, or an error of the same class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODES = {
     "rewritten": (optdb.pytensor.OPENCL, Mode("py", optdb.pytensor.OPENCL.provided_optimizer)),
     "as written": (Mode(optdb.pytensor.OpenCLLinker(), None), Mode("py", None)),
 }
-#: The axes of arrays, and shapes with zeros in them.
+#: Axes of arrays, each with shapes that contain zeros.
 AXES = [
     (None, [(0,)]),
     (0, [(0, 3), (3, 0), (0, 0)]),

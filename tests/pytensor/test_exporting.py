@@ -139,7 +139,7 @@ def test_other_shapes_than_the_examples_are_refused(path):
 
 
 def test_the_latest_plan_of_a_shape_is_written(path):
-    """The last call of a shape is exported, although it follows calls with other shapes and values."""
+    """If no examples are given, the last call of a shape is exported, even after calls with other shapes and values."""
     x = pt.vector("x")
     f = compiled([x], pt.exp(x))
     for values in (np.zeros(5), np.zeros(7), np.ones(5)):

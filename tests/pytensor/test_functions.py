@@ -1,4 +1,4 @@
-"""Whole functions: shared variables, updates, random numbers, arguments of other shapes, threads."""
+"""Whole functions work with shared variables, updates, random numbers, arguments of other shapes, and threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.effort import examples
 from tests.pytensor.comparing import compare, mode_of_kind, sort_on_host
 
 RNG = np.random.default_rng(5)
-#: A number of elements; arguments of this size are too large to be copied in each call.
+#: Arguments with this number of elements are too large to be copied in each call.
 LARGE = 20_000
 
 

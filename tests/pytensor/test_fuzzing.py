@@ -13,7 +13,7 @@ from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ctrl_c_interrupts")]
 
 STEPS = 20
-#: A number of runs that is large enough to find each planted fault.
+#: This number of runs is large enough to find each planted fault.
 ENOUGH = 60
 
 

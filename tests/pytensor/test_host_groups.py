@@ -1,4 +1,4 @@
-"""Nodes that the host computes: how they are grouped into functions, the linkers, and that values stay unchanged."""
+"""Nodes that the host computes are grouped into functions for any linker, without changing values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A = RNG.normal(size=(7, 6))
 
 
 class Overwrite(Op):
-    """Adds one to its input, in place."""
+    """An op that adds one to its input, in place."""
 
     __props__ = ()
     destroy_map: ClassVar = {0: [0]}

@@ -1,4 +1,4 @@
-"""Calls with little work, which run in the calling thread if the driver has a device for that."""
+"""Calls with little work run in the calling thread if the driver has a device for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scan on the device: each kind of state, sequence and result, with gradients."""
+"""The device runs Scans with each kind of state, sequence and result, and their gradients."""
 
 from __future__ import annotations
 

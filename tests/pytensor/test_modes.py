@@ -1,4 +1,4 @@
-"""The modes of a device, as PyMC accepts them."""
+"""PyMC accepts the modes of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compile_nutpie: draws of nutpie's sampler with the log density on a device."""
+"""With `compile_nutpie`, nutpie's sampler draws with a log density that a device computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each op on the device, compared with PyTensor's Python linker."""
+"""Each op gives the same results on the device as with PyTensor's Python linker."""
 
 from __future__ import annotations
 

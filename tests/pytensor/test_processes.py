@@ -1,4 +1,4 @@
-"""The processes in which PyMC samples, for mode OPENCL and for others."""
+"""PyMC starts the right processes to sample, in mode OPENCL and in other modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random variables on a device: the values of NumPy's generators, and their states after calls."""
+"""Random variables on a device draw NumPy's values, and leave the generators in the same states as NumPy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def state_of(rng):
 
 
 def drawn(variable, *parameters, rng=None, mode="OPENCL", calls=3, **options):
-    """Return a function without arguments that draws a random variable, the draws of some calls, and the generator."""
+    """Return a function that draws a random variable, what it draws in some calls, and its shared generator."""
     rng = pytensor.shared(generator() if rng is None else rng)
     following, draws = variable(*parameters, rng=rng, return_next_rng=True, **options)
     function = pytensor.function([], draws, updates={rng: following}, mode=mode)
@@ -45,7 +45,7 @@ def drawn(variable, *parameters, rng=None, mode="OPENCL", calls=3, **options):
 
 
 def assert_drawn_like_numpy(variable, *parameters, rtol=0.0, **options):
-    """Assert that the device draws the values of PyTensor's Python code, and leaves the same state."""
+    """Assert that the device and PyTensor's Python code draw the same values, and leave the same states."""
     function, computed, rng = drawn(variable, *parameters, **options)
     options["mode"] = Mode("py", None)
     _, expected, reference = drawn(variable, *parameters, **options)
@@ -60,7 +60,7 @@ def assert_drawn_like_numpy(variable, *parameters, rtol=0.0, **options):
 
 @st.composite
 def uniform_draws(draw):
-    """Return parameters, a size, a dtype, and a generator."""
+    """Draw parameters, a size, a dtype, and a generator."""
     size = draw(st.lists(st.integers(0, 5), max_size=3).map(tuple))
     lengths = [tuple(draw(st.sampled_from([1, length])) for length in size) for _ in range(2)]
     number = st.floats(-1e3, 1e3, width=32)
@@ -146,7 +146,7 @@ def test_bernoulli_draws_without_numba_are_those_of_python():
 
 
 def chained(rng, mode="OPENCL", host=False):
-    """Return a function that draws three variables from one generator; with `host`, the second one on the host."""
+    """Return a function that draws three variables from one generator; with `host`, the host draws the second one."""
     following, a = pt.random.uniform(size=(3000, 2), rng=rng, return_next_rng=True)
     middle = pt.random.normal if host else pt.random.laplace
     following, b = middle(a, 2.0, rng=following, return_next_rng=True)

@@ -1,4 +1,4 @@
-"""PyTensor's rewriting by the engine: equal values, no larger graphs, and PyTensor's own functions afterwards."""
+"""The engine rewrites PyTensor's graphs with equal values and no more nodes, and can be disabled again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiles.pytensor import rewriting as measuring
 from profiles.pytensor import unrolled
 from tests.processes import output
 
-#: Computes values without a compiler.
+#: This mode computes values without a compiler.
 MODE = Mode(linker="py", optimizer="fast_run")
 
 

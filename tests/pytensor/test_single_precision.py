@@ -1,4 +1,4 @@
-"""floatX=float32: each family of ops, and models, on devices with double precision and without it."""
+"""With floatX=float32, ops and models run on devices with and without double precision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _context_without_double():
 WITHOUT = Mode(_WithoutDouble(), optdb.pytensor.OPENCL.provided_optimizer)
 DEVICES = {"with double": optdb.pytensor.OPENCL, "without": WITHOUT}
 
-#: For each family of ops, functions that return the results to compare; they are called with floatX=float32.
+#: For each family of ops, a function that returns the variables to compare; it is called with floatX=float32.
 FAMILIES = {
     "scalars": lambda: [
         pt.exp(x) * pt.tanh(y),

@@ -1,4 +1,4 @@
-"""Loops unrolled in Python: kernels compute each scalar once, however many elements depend on it."""
+"""Kernels of loops that are unrolled in Python compute each scalar once, however many elements depend on it."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_replaced_elements_are_stored_by_one_kernel():
 
 @pytest.mark.parametrize("most", [5, 12])
 def test_bodies_are_divided_until_they_fit(most, monkeypatch):
-    # Lowering stores tensors until bodies are small enough. It must not choose a tensor that is already stored: this
-    # would not shrink a body, and lowering would never end.
+    # Lowering stores tensors until bodies are small enough. Lowering must not choose a stored tensor again, because
+    # bodies would stay large and lowering would never end.
     monkeypatch.setattr(elementwise, "MOST_SCALARS", 4)
     x = pt.vector("x", dtype="float64", shape=(5,))
     scalars = [x[0]]

@@ -1,4 +1,4 @@
-"""Shared variables that functions in mode OPENCL update: all ways to read and write them, and repeated calls."""
+"""Functions in mode OPENCL update shared variables, which can also be read and written between repeated calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.pytensor.comparing import sort_on_host
 
 @pytest.fixture(scope="module", params=["host's memory", "own memory"])
 def mode(request):
-    """Return a mode of a device that shares the host's memory, or one that does not."""
+    """Return a mode of a device that shares the host's memory, or a mode of a device with its own memory."""
     context = context_with_memory(shares_hosts=request.param == "host's memory")
 
     class Linker(optdb.pytensor.OpenCLLinker):
@@ -192,7 +192,7 @@ def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 1 << 18])
 def test_what_the_host_updates_in_place_is_read(mode, size):
-    """The host overwrites the array of a variable; the device must not use the values that it was sent earlier."""
+    """If the host overwrites a variable's array, the device must not use the values that it received earlier."""
     state = pytensor.shared(np.zeros(size))
     read = pytensor.function([], state.sum(), mode=mode)
     step = pytensor.function([], [], updates={state: state + 1}, mode=Mode("py", "fast_run"))

@@ -12,7 +12,7 @@ import pytest
 
 from optdb.pytensor import versions
 
-#: The command's own path, because another `pip` may be first in PATH.
+#: The message names this environment's Python, because PATH can contain another environment's `pip`.
 CURE = f"The cure: {sys.executable} -m pip install 'pytensor>=3.3,<3.4'"
 
 

@@ -1,4 +1,4 @@
-"""Fake devices, with everything that `optdb.runtime.device_profiles` queries."""
+"""Makes fake devices with everything that `optdb.runtime.device_profiles` queries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyopencl as cl
 
 
 class FakeDevice:
-    """A device with given names; `changes` replace the other attributes of a `pyopencl.Device`."""
+    """Return a fake device with the given names; `changes` replace its other attributes."""
 
     def __init__(self, name, platform="Some Platform", kind=cl.device_type.CPU, units=8, broken=None, **changes):
         self.name = name

@@ -32,7 +32,7 @@ KERNELS = {name: list(params) for name, params in read_program(SOURCE).items()}
 
 
 def number(*values: Any, dtype: str = "uint64") -> dict[str, Any]:
-    """Return a kernel argument that is a number."""
+    """Return the record of a kernel argument that is a number."""
     return {"kind": "number", "dtype": dtype, "values": list(values)}
 
 

@@ -1,4 +1,4 @@
-"""The reduction of vectors by the devices of one process, in C code without Python, and what ends a wait."""
+"""C code adds up the vectors of one process's devices without Python, and errors end its waits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_threads(work, count):
 
 
 def test_commands_bring_vectors_and_results_without_python():
-    """Two threads run their command lists several times; each run is a single call of C code."""
+    """Two threads run their command lists several times, each time with a single call of C code."""
     contexts, table, turns = [new_context(), new_context()], MemberTable(2, 20), 4
     # Keep the rounds, because one thread may still read a round's vectors when the other has ended.
     rounds = []
@@ -85,7 +85,7 @@ def test_commands_bring_vectors_and_results_without_python():
 
 
 class Refused(Exception):
-    """Raised instead of finishing a round in Python, if C code has not finished it."""
+    """Raised if Python would have to finish a reduction round because C code has not finished it."""
 
 
 def refuse(round_):
@@ -128,7 +128,7 @@ def test_python_computes_where_c_code_does_not(how):
     round_ = round_of(member, dtype="float16" if how == "float16" else "float64", reduce=computed.append)
     assert not round_.is_native
     round_.run()
-    # C code that runs a list leaves the round to Python.
+    # C code that runs the command list leaves the reduction round to Python.
     commands = CommandList([EnqueueAllReduce(runtime_context().queue, round_)])
     commands.batch.run()
     assert computed == [round_, round_]

@@ -1,4 +1,4 @@
-"""Arrays on a device: views of all kinds, copies, and errors if memory is exhausted."""
+"""Arrays on a device support views of all kinds and copies, and raise errors if memory is exhausted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ slices = st.builds(slice, st.none(), st.none(), st.sampled_from([1, 2, -1, -3]))
 
 
 def _views(index, axes, plain=False):
-    """Return the same view of an array on the host, and of one on the device."""
+    """Return a view of a host array, and the same view of a device array with the same elements."""
     value = np.arange(4 * 5 * 6, dtype="float32").reshape(4, 5, 6)
     there = arrays.from_host(runtime_context(), value)
     if plain:

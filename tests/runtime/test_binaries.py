@@ -1,4 +1,4 @@
-"""Programs on disk: which are kept, for how long, and that damaged ones are never used."""
+"""Programs are kept on disk for a limited time, and damaged programs are never used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCL programs: built once, and the errors if they do not build."""
+"""OpenCL programs are built once, and raise errors if they do not build."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_options_are_named_where_they_are_refused():
 
 
 def test_a_compiler_that_warns_prints_nothing(capfd, recwarn):
-    # A source that no driver has built before.
+    # Return a source that no driver has built before.
     warns = f"#warning so to say, {time.time_ns()}\n__kernel void k(__global int *a) {{ a[0] = 1.5f; }}"
     build.make(runtime_context(), warns)
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""Arguments are converted as by theano.function."""
+"""optdb converts arguments as theano.function does."""
 
 from __future__ import annotations
 

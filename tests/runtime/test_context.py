@@ -1,4 +1,4 @@
-"""Contexts, and their behaviour in a fork."""
+"""Contexts, and their behaviour in forked processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_driver_that_refuses_another_context(monkeypatch):
 
 @pytest.mark.usefixtures("alone")
 def test_a_driver_that_has_room_once_others_are_gone(monkeypatch):
-    """Reference cycles may keep unused contexts alive, so garbage is collected before the driver is tried again."""
+    """Before a failed request is repeated, garbage is collected, because reference cycles can keep contexts alive."""
     kept = Context("opencl")
     kept.kept["a cycle"] = kept
     gone, made = weakref.ref(kept), context_module.cl.Context

@@ -1,4 +1,4 @@
-"""Programs that declare the built-in functions that they use give the same results as with the driver's header."""
+"""Programs that declare their built-in functions themselves give the same results as with the driver's header."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_quirk(value: bool) -> Context:
 
 
 def arguments(signature, scalar, width):
-    """Return the arguments of a function with the given signature; vectors are named a, b and c, and numbers s."""
+    """Return the text of a call's arguments for a signature: vectors are a, b and c, and each number is s."""
     taken = re.search(r"\((.*)\)", signature)[1].split(", ")
     vectors = iter("abc")
     given = {"S": lambda: "s", "int": lambda: "2", "N": lambda: f"(int{width})2"}
@@ -43,7 +43,7 @@ def arguments(signature, scalar, width):
 
 
 def results(source, context, values, words):
-    """Return the results of kernel `k`, a number of words of 8 bytes."""
+    """Run the kernel `k`, and return its results as `words` words of 8 bytes."""
     program = build.make(context, source)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     given = cl.Buffer(context.cl_context, flags, hostbuf=values)
@@ -55,7 +55,7 @@ def results(source, context, values, words):
 
 
 def statements(table, scalar, width):
-    """For each function of a table, return a statement that writes the function's result to 16 separate words."""
+    """Return statements that call all functions in a table; each one writes a result to 16 words of its own."""
     lines = []
     for signature, names in table.items():
         for name in names.split():

@@ -1,4 +1,4 @@
-"""Commands are divided into as few phases and stages as possible, which respect all dependencies."""
+"""Commands are divided into as few phases and stages as their dependencies allow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_a_command_waits_for_a_phase_with_room():
     def used(reads, writes):
         return [ByteRange(reads, 0, 8, False), ByteRange(writes, 0, 8, True)]
 
-    # A chain of commands via memories 1, 2 and 3; two other commands read memory 1, and nothing depends on them.
+    # Four commands form a chain through memories 1, 2 and 3; nothing depends on two other commands, which read memory
+    # 1.
     commands = [used(0, 1), used(1, 2), used(1, 9), used(1, 10), used(2, 3), used(3, 4)]
     tiles, is_long = [4, 4, 2, 2, 2, 1], [False, True, False, True, False, True]
     assert roomy_phases_of(commands, tiles, is_long, 4) == [0, 1, 2, 3, 2, 3]

@@ -1,4 +1,4 @@
-"""Profiles of devices: what drivers report, quirks by name and version, and that no other module reads names."""
+"""Device profiles contain what drivers report, and quirks by name and version; no other module reads names."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ NAMES = frozenset([*SHORT_NAMES, *SHORT_NAMES.values()])
 
 
 def asked_names(source):
-    """Yield the lines of a module that query a device's type or its driver's names, or compare a driver's name."""
+    """Yield the lines of a module that query a device's type or a driver's names, or that compare a driver's name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in ASKED:
             if not ast.unparse(node.value).endswith(("profile", "profile_of(device)")):

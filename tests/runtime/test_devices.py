@@ -1,4 +1,4 @@
-"""Devices: how they are found, and the errors if they are not."""
+"""Devices are found by name, and an error is raised if a device is not found."""
 
 from __future__ import annotations
 

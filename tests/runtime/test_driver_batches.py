@@ -228,7 +228,7 @@ def test_a_batch_does_without_the_lock_of_python():
             done.append(event)
             event.set_status(cl.command_execution_status.COMPLETE)
 
-    # The batch waits for the timer's thread; if the batch held the GIL, it would wait forever.
+    # The batch waits for another thread (the timer), so it would wait forever if it held the GIL.
     timer = threading.Timer(0.05, end_waits)
     timer.start()
     batch.run()
@@ -292,7 +292,7 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
 
 @pytest.fixture
 def loading(monkeypatch, tmp_path):
-    """Load the loop from a separate path. It is linked by the usual linker, which writes the same bytes each time."""
+    """Load the loop from a separate path; link it with the usual linker, which writes the same bytes each time."""
     monkeypatch.delenv("COMPILER_PATH", raising=False)
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
     monkeypatch.setattr(driver_batches, "loop_library", functools.cache(driver_batches.loop_library.__wrapped__))

@@ -51,7 +51,7 @@ def never(*args, **kwargs):
 
 @pytest.fixture
 def without_pyopencl(monkeypatch):
-    """Prevent PyOpenCL from enqueueing anything; the trial of the device runs before."""
+    """Prevent PyOpenCL from enqueueing anything after the trial of the device."""
     runtime_context()
     monkeypatch.setattr(commands, "_launch", never)
     for name in ("enqueue_copy", "enqueue_fill_buffer"):
@@ -161,7 +161,7 @@ def test_a_status_lets_pyopencl_try_again():
 
 
 class Missing(driver_batches.DriverCalls):
-    """A library whose functions cannot be called."""
+    """A fake library whose functions raise when they are called."""
 
     def __init__(self):
         raise AttributeError("clEnqueueFillBuffer")

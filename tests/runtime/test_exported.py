@@ -1,4 +1,4 @@
-"""Files of plans: they give the same results, and invalid files are rejected with a message."""
+"""Plans in files give the same results, and invalid files are rejected with a message."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _context():
 
 
 def repacked(path, manifest, members=MEMBERS, compression=zipfile.ZIP_STORED):
-    """Write a file, then write its members again."""
+    """Write a file, and then write its members to a new archive."""
     pack(path, manifest, members)
     with zipfile.ZipFile(path) as file:
         contents = {name: file.read(name) for name in file.namelist()}
@@ -196,12 +196,12 @@ def test_programs_that_do_not_build(tmp_path, context):
 
 
 def launch(**changes):
-    """Return the commands of the trace with changes to some fields of the launch."""
+    """Return the commands of the trace; `changes` replace fields of the launch."""
     return [TRACE["commands"][0], {**LAUNCH, **changes}]
 
 
 def launch_with(position, arg):
-    """Return the commands of the trace with a change to one argument of the launch."""
+    """Return the commands of the trace; `arg` replaces one argument of the launch."""
     args = list(LAUNCH["args"])
     args[position] = arg
     return launch(args=args)
@@ -509,7 +509,7 @@ def test_the_example_is_what_it_is(tmp_path):
 
 
 def test_writers_of_one_path_do_not_meet(tmp_path, context):
-    """Many threads write to one path: the path always holds a whole file, and nothing else is left behind."""
+    """If many threads write to one path, there is always a whole file at the path, and no other file is left behind."""
     path = tmp_path / "f.optdb"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: plan(path, about=str(number)), range(64)))

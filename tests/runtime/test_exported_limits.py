@@ -1,4 +1,4 @@
-"""Limits of a file: what exceeds a limit is rejected before it is allocated, unless the caller raises the limit."""
+"""Whatever in a file exceeds a limit is rejected before it is allocated, unless the caller raises the limit."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def with_text(path, text):
 
 
 def chained(count):
-    """Return a manifest with a chain of entries, each of which depends on all arguments up to its own."""
+    """Return a manifest with `count` arguments, and with entries that each depend on all earlier arguments."""
     manifest = copy.deepcopy(MANIFEST)
     (method,) = manifest["methods"]
     argument = {**method["signature"]["arguments"][0], "broadcastable": []}
@@ -227,7 +227,7 @@ def test_as_much_as_is_estimated_is_enough(tmp_path, context):
 
 @pytest.mark.slow
 def test_a_list_of_very_many_members(tmp_path, context):
-    """Members are empty and have short names, so the list of members takes more memory than the file has bytes."""
+    """A list of empty members with short names takes more memory than the file has bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         file.writestr("a", b"")

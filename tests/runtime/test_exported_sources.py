@@ -1,4 +1,4 @@
-"""Programs in files: only programs that exporters write are accepted."""
+"""Only programs that exporters write are accepted in files."""
 
 from __future__ import annotations
 

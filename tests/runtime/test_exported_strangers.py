@@ -1,4 +1,4 @@
-"""Manually altered files of plans: whatever they contain, they are rejected with a message, or run within their limits.
+"""Files of plans with any manual changes are rejected with a message, or run within their limits.
 
 Kernels that receive changed numbers may do anything; these tests bind such kernels, but do not run them.
 """
@@ -95,7 +95,7 @@ ODD = st.one_of(
 
 
 def changed(manifest, changes):
-    """Return a copy of a manifest with changes, each a path and a value; skip paths that do not exist."""
+    """Return a copy of a manifest with new values at some paths; skip paths that do not exist."""
     manifest = copy.deepcopy(manifest)
     for path, value in changes:
         inner = manifest
@@ -364,7 +364,7 @@ def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatc
     """A kernel is not launched if the driver reports other parameters than the kernel's declaration has."""
 
     class Told:
-        """A kernel about which a driver reports other facts."""
+        """A fake kernel for which the driver reports other parameters."""
 
         num_args = 6
 

@@ -1,4 +1,4 @@
-"""Vectors that are copied from a device without blocking."""
+"""Vectors are copied from a device without blocking."""
 
 from __future__ import annotations
 

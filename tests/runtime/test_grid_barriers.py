@@ -1,4 +1,4 @@
-"""Barriers over all groups of a launch are tried once per device; if a trial fails, its finding has a reason."""
+"""Barriers over all groups of a launch are tried once per device; the stored result of a failed trial has a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyOpenCL's own files: PyOpenCL works if they are not writable, and stores no database of launch functions."""
+"""PyOpenCL's own files: PyOpenCL works if its files are not writable, and stores no database of launch functions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_launches_a_kernel_is_generated_once():
 
 
 def test_threads_generate_what_launches_a_kernel_once(monkeypatch):
-    """After PyOpenCL has found nothing in its cache, another thread may start to generate the same launch function."""
+    """After PyOpenCL has found nothing in its cache, another thread can start to generate the same function."""
     generated = []
 
     def generate(*args):

@@ -1,4 +1,4 @@
-"""Contiguous arrays, which are copied together."""
+"""Contiguous arrays are copied together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = ["float16", "float32", "float64", "int8", "complex128"]
 
 @pytest.fixture(params=["mapped", "copied"])
 def context(request):
-    """Return a separate context, which shares the host's memory, or seems not to."""
+    """Return a new context; its profile says that it shares the host's memory ("mapped"), or that it does not."""
     context = Context(runtime_context().spec)
     context.profile = replace(context.profile, shares_host_memory=request.param == "mapped")
     return context

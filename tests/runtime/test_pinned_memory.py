@@ -1,4 +1,4 @@
-"""Arrays are copied to a device through pinned memory if that is faster; the caller may change them at once."""
+"""Arrays are copied to a device through pinned memory if that is faster; the caller can then change them at once."""
 
 from __future__ import annotations
 

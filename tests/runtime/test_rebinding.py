@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a recorded call are external, and how many launches must be saved by a merge."""
+"""Some inputs and outputs of a recorded call are external, and a merge must save a minimum number of launches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = 4 * MIN_ZERO_COPY_BYTES
 
 @pytest.fixture
 def launches_take(context, monkeypatch):
-    """Return a function that sets the costs of launches and of compiling a kernel in the device's profile."""
+    """Return a function that changes, in the device's profile, the times to launch and to compile a kernel."""
 
     def set_costs(launch_s, kernel_compile_s=0.0):
         quirks = DeviceQuirks(True, launch_s, launch_s, kernel_compile_s)

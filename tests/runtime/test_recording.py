@@ -1,4 +1,4 @@
-"""The recording of a thread's commands while other threads use the same device."""
+"""A thread's commands are recorded correctly while other threads use the same device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optdb.runtime.recording import Recorder
 
 
 def buffer(handle=4711):
-    """A fake buffer with the attributes that the recorder reads, and with any handle."""
+    """Return a fake buffer with a chosen handle, and with the attributes that the recorder reads."""
     return SimpleNamespace(int_ptr=handle, size=8, context=None)
 
 

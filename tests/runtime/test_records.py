@@ -22,7 +22,7 @@ COMMANDS = (EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload)
 
 
 class Names:
-    """Returns the names that members have in the handwritten example."""
+    """A fake writer that returns the names of members in the handwritten example."""
 
     def array(self, value):
         return "arrays/0.npy"

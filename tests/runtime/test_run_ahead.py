@@ -9,7 +9,7 @@ from optdb.runtime.timing import STRIDE_S, RunAhead
 
 
 class Device:
-    """A fake queue, whose steps take some time, and its events; waiting for an event advances a fake clock."""
+    """A fake queue and its events; each step takes some time, and waiting for an event advances a fake clock."""
 
     def __init__(self, monkeypatch, seconds_per_step):
         self.now = self.done_at = 0.0

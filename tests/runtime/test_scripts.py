@@ -1,4 +1,4 @@
-"""Scripts: calls in C that Python would otherwise make between a device's last commands and its next commands."""
+"""Scripts make, in C, calls that Python would otherwise make between a device's last and next commands."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -48,8 +48,8 @@ def test_what_is_given_comes_in_its_order(queue, kind):
     side = cl.CommandQueue(queue.context, queue.device)
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     ready = cl.UserEvent(queue.context)
-    # The timer's thread sets the event while the calls wait for it. They wait without the GIL: otherwise that thread
-    # could never set the event.
+    # The timer's thread sets the event while the calls wait for it. The calls release the GIL while they wait, because
+    # otherwise that thread could never set the event.
     timer = threading.Timer(0.1, ready.set_status, [cl.command_execution_status.COMPLETE])
     timer.start()
     calls = kind()

@@ -32,7 +32,7 @@ def symbols(*values):
 
 
 def again(rules, result, *values):
-    """Return a result for other lengths; None if a guard does not hold for them."""
+    """Recompute a result for other lengths; return None if a guard does not hold for these lengths."""
     there = GuardSet(rules.entries, list(rules.guards), ["x"])
     found = there.values(Call([np.empty(values, np.uint8)], 2))
     if there.broken(found) is not None:

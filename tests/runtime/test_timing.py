@@ -1,4 +1,4 @@
-"""Commands that are timed while others are in the same device's queue."""
+"""Commands are timed while other commands are in the same device's queue."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_range_waits_for_no_later_commands(has_failed):
     cl.enqueue_barrier(queue, wait_for=[gate])
     thread = threading.Thread(target=wait)
     thread.start()
-    # The flag words are reset when the error is raised, so it is raised only when other failing launches have ended.
+    # Raising the error resets the flag words, so the error is raised only when other failing launches have ended.
     thread.join(0.2 if has_failed else 60)
     was_waiting = thread.is_alive()
     gate.set_status(cl.command_execution_status.COMPLETE)

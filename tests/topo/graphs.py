@@ -27,7 +27,7 @@ def rewriter(tracks=None, **options):
 
 
 def old_style(*tracks):
-    """Return a decorator that makes a rewriter of Theano's own kind from a function ``f(node)``."""
+    """Return a decorator that makes a rewriter from a function ``f(node)``, as Theano does."""
     return local_optimizer(list(tracks) or None)
 
 

@@ -24,7 +24,7 @@ def named(name, tracks=None):
 
 
 class GraphRewriter(Optimizer):
-    """Appends its name to a list whenever it is called."""
+    """A rewriter that appends its name to a list whenever it is called."""
 
     def __init__(self, calls, name):
         self.calls = calls
@@ -136,7 +136,7 @@ def test_late_registration_takes_part(db):
 
 
 def test_its_own_name_is_a_tag_of_its_members():
-    """As in EquilibriumDB, members have this tag if they are registered after the database has got its name."""
+    """As in EquilibriumDB, members that are registered after the database has got its name have this name as a tag."""
     outer, db = SequenceDB(), TopoOptDB()
     outer.register("inner", db, 1, "fast_run")
     db.register("by_name", named("f"), "special")
@@ -272,7 +272,7 @@ def registered():
 
 @pytest.mark.parametrize("mode", [STOCK, optdb.mode(STOCK)], ids=["stock", "engine"])
 def test_it_takes_part_in_a_compilation(registered, mode):
-    """A registered database is used in any mode; the members at the time of the compilation count."""
+    """Any mode uses a registered database, with the members that it has when a function is compiled."""
     x = tt.dvector("x")
 
     def compiled_ops(mode):

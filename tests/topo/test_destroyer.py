@@ -1,4 +1,4 @@
-"""The incremental handler agrees with Theano's on every graph, after any changes."""
+"""After any changes to any graph, the incremental destroy handler agrees with Theano's handler."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OPS = {
 
 
 class Side:
-    """One of two graphs to which the same changes are applied."""
+    """A graph with a destroy handler; the tests apply the same changes to two such graphs."""
 
     def __init__(self, make_handler, protect):
         self.inputs = [generic(f"i{i}") for i in range(3)]
@@ -153,7 +153,7 @@ def test_it_agrees_with_theano_s_handler(steps, moves, protect):
 
 
 def depends_on_itself(side, move):
-    """Return whether a move closes a cycle of data, which Theano's handler does not detect if nothing is destroyed."""
+    """Return whether a change makes a variable depend on itself; Theano finds such cycles only if a node destroys."""
     which, _, first, second = move
     old, *used = (side.variables[i % len(side.variables)] for i in (which, first, second))
     if old not in side.fgraph.variables or any(var not in side.fgraph.variables for var in used):
@@ -248,7 +248,7 @@ def test_what_is_tagged_indestructible(x, y):
 
 
 def test_a_view_that_is_tagged_and_comes_later(x, y):
-    """The graph was valid before, and is valid again after the replacement is reverted."""
+    """Reverting a replacement makes a graph valid again."""
     other = OPS["pure"](x, y)
     with optimizing():
         fgraph = FunctionGraph([x, y], [OPS["destroy"](x, y), other], clone=False)

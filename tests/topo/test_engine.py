@@ -17,7 +17,7 @@ DIRECTIONS = ("out_to_in", "in_to_out")
 
 
 class Step(Op):
-    """The identity, with a number that rewriters count down."""
+    """An identity op with a number, which rewriters count down."""
 
     __props__ = ("number",)
 
@@ -36,7 +36,7 @@ class Step(Op):
 
 @rewriter([Step])
 def count_down(fgraph, node):
-    """Step(n) becomes Step(n - 1), down to Step(0)."""
+    """Replace Step(n) by Step(n - 1), down to Step(0)."""
     if node.op.number > 0:
         return [Step(node.op.number - 1)(node.inputs[0])]
     return None
@@ -57,7 +57,7 @@ def test_a_chain_of_rewrites_runs_to_its_end(direction):
 
 
 def test_a_rewriter_sees_its_replacement_inside_the_graph():
-    """When a rewriter gets a node that the last application made, the node's graph, clients and shapes are known."""
+    """When a rewriter gets a node that another rewriter made, the graph, clients and shapes of the node are known."""
     seen = []
 
     @rewriter([Step])
@@ -314,7 +314,7 @@ def test_growth_is_stopped_and_named(direction, caplog):
 
 @rewriter([tt.sinh])
 def feed_on_itself(fgraph, node):
-    """Add a node; the next application is to the same node again."""
+    """Add a client to a node, so that the rewriter can be applied to this node again."""
     return [tt.exp(node.outputs[0])]
 
 
@@ -345,7 +345,7 @@ def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
 
 
 def test_an_inlined_graph_is_no_explosion():
-    """It is allowed that a rewriter replaces a node by hundreds, and that another rewriter applies to each of these."""
+    """A rewriter can replace a node by hundreds of nodes, to each of which another rewriter then applies."""
 
     @rewriter([tt.sinh])
     def inline(fgraph, node):
@@ -445,7 +445,7 @@ def test_results_are_collected_in_order():
 
 
 def test_collecting_nests_before_anything_was_collected():
-    """Two empty lists of results are equal, but must not be confused when collecting ends."""
+    """Two empty lists of results are equal, but must not be confused when `collect` ends."""
     x = tt.dvector("x")
     with collect() as outer:
         with collect() as inner:

@@ -316,7 +316,7 @@ def test_a_features_veto_is_silent(caplog):
 @settings(max_examples=examples(150))
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):
-    """Cycles and vetoes are reverted, and everything else is accepted.
+    """Replacements that make cycles or are vetoed are reverted; all other replacements are accepted.
 
     The rewriter offers drawn variables of the right type: from anywhere in the graph, or results of new nodes.
     """
@@ -360,7 +360,7 @@ def test_random_replacements_leave_a_valid_graph(data, direction):
 
 def test_a_graph_rewriter_that_never_stops_is_stopped(caplog):
     class Swap(Optimizer):
-        """Exchanges sin and cos, which is a change each time."""
+        """A rewriter that exchanges sin and cos, and therefore changes the graph each time."""
 
         def apply(self, fgraph):
             (out,) = fgraph.outputs

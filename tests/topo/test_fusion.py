@@ -1,4 +1,4 @@
-"""Fused groups are at least as large as the final groups of Theano's fusion; values are unchanged."""
+"""Fused groups are at least as large as Theano's final groups, and fusion changes no values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUSION_ONLY = theano.Mode("py", theano.gof.Query(include=["fusion"], exclude=["i
 
 
 class NoCode(UnaryScalarOp):
-    """Doubles its input; has no C code."""
+    """A scalar op without C code that doubles its input."""
 
     def impl(self, x):
         return 2 * x
@@ -56,7 +56,7 @@ VALUES = [
 
 @st.composite
 def graphs(draw):
-    """Draw elementwise ops of earlier values, many of which are used more than once; some of the values are outputs."""
+    """Draw elementwise ops and sums of earlier values; many values are used more than once; some are outputs."""
     pool = [X, Y, Z]
     unary = [
         tt.exp,
@@ -83,7 +83,7 @@ def test_it_fuses_as_much_as_stock(outputs):
 
 
 def test_a_value_used_twice_within_a_group():
-    """Fused into one node, as by stock Theano, which needs two rounds."""
+    """All ops are fused into one node, as by stock Theano, which needs two passes for this."""
     y = tt.exp(X)
     stock, ours = both([X], y * tt.sin(y))
     assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 1

@@ -75,7 +75,7 @@ def test_values_stay_and_no_product_is_lost(outputs):
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9, 40])
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_sum_of_many_products(steps, nested):
-    """A sum of products, like the gradient of a recurrent net's weight: as one sum and as nested sums."""
+    """A sum of products, written as one sum or as nested sums, becomes as many Gemms as in stock Theano."""
     products = [tt.dot(A * (i + 1), B) for i in range(steps)]
     total = sum(products[1:], products[0]) if nested else tt.add(*products)
     stock, ours = both([C + total])
@@ -85,7 +85,7 @@ def test_a_sum_of_many_products(steps, nested):
 
 
 def test_it_is_replaced_once():
-    """A sum of any number of terms is replaced only once."""
+    """One replacement converts a sum with any number of terms."""
     fgraph = FunctionGraph([A, B, C], [tt.add(C, *[tt.dot(A * i, B) for i in range(2, 12)])], clone=True)
     tt.opt.in2out(tt.blas.local_dot_to_dot22).optimize(fgraph)
     profile = WholeSumGemm().optimize(fgraph)

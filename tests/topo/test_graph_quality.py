@@ -16,7 +16,7 @@ from tests.topo.graphs import PLAIN, STOCK
 
 
 def dirichlet_density():
-    """The log density of a Dirichlet distribution of ones, in stick-breaking coordinates, and its gradient."""
+    """Return the log density of Dirichlet(1, 1, 1) in stick-breaking coordinates, and its gradient."""
     alpha = tt.as_tensor_variable(np.ones(3))
     sticks = tt.dvector("sticks")
     logits = tt.concatenate([sticks, -sticks.sum(0, keepdims=True)])
@@ -32,14 +32,14 @@ def dirichlet_density():
 
 
 def product_of_a_constant_zero():
-    """A product of a zero, known only after folding, and a switch whose condition has another shape."""
+    """Return a graph that multiplies and divides a zero, known only after folding, by switches."""
     x, c = tt.dvector("x"), tt.dscalar("c")
     zero = tt.as_tensor_variable(np.ones(3)) - 1
     return [x, c], [(zero * tt.switch(c > 0, x, tt.exp(x))).sum() + (zero / tt.switch(c > 0, 2.0, x)).sum() + c]
 
 
 def products_of_joins():
-    """A cumulative product of joined parts, and its gradient."""
+    """Return an expression with a cumulative product of joined parts, and its gradient."""
     x, y = tt.dvector("x"), tt.dvector("y")
     parts = tt.concatenate([x, y, x * 2])
     left = tt.extra_ops.cumprod(1 - parts)
@@ -48,7 +48,7 @@ def products_of_joins():
 
 
 def residuals_of_ratings():
-    """A difference that stock Theano derives twice, and fuses into each of its users."""
+    """Return a graph with a difference that stock Theano computes twice and fuses into each of its users."""
     x, y = tt.dvector("x"), tt.dvector("y")
     precision = tt.exp(x)
     residual = np.array([0.5, -1.0, 2.0]) - (x * y.sum())
@@ -57,14 +57,14 @@ def residuals_of_ratings():
 
 
 def batches_of_joined_windows():
-    """Windows of a signal, each joined and multiplied by a matrix, as in Keras's locally connected layers."""
+    """Return windows of a signal, joined and each multiplied by its matrix, as in Keras's locally connected layers."""
     x, w = tt.dtensor3("signal"), theano.shared(np.arange(72.0).reshape(3, 12, 2))
     windows = tt.concatenate([x[:, i : i + 3].reshape((1, -1, 12)) for i in range(3)])
     return [x], [tt.basic.batched_tensordot(windows, w, [[2], [1]])]
 
 
 def mean_of_batches():
-    """Quotients that stock Theano computes for each example of the batch instead of once."""
+    """Return expressions with quotients that stock Theano computes for each example of a batch instead of once."""
     x, y = tt.dmatrix("m"), tt.dvector("y")
     out = (tt.nnet.sigmoid(x.dot(tt.outer(y[:2], y[:2]))) / 16.0).mean(axis=-1)
     loss = (-0.5 * tt.sum(1 + x - tt.sqr(x) - tt.exp(x), axis=-1) + out).mean()
@@ -72,7 +72,7 @@ def mean_of_batches():
 
 
 def student_density():
-    """A sum over observations with a scalar term that contains several special functions."""
+    """Return a sum over observations, with a scalar term that contains several special functions."""
     nu, sigma = tt.dscalar("c"), tt.dscalar("sigma")
     data = tt.constant(np.array([0.5, -1.0, 2.0]))
     scale = sigma**-2.0
@@ -89,7 +89,7 @@ def squeezed(x, axis):
 
 
 def pooled_frames():
-    """A signal of known length, pooled, and transposed for a loop over its frames, as in Keras, and the gradient."""
+    """Return a loop over the frames of a pooled, transposed signal of known length, as in Keras, and its gradient."""
     x, weights = tt.dtensor3("signal"), theano.shared(np.arange(4.0))
     frames = x.reshape((x.shape[0], 6, 4))
     pooled = pool_2d(frames.dimshuffle(0, 2, 1, "x"), (2, 1), ignore_border=True).dimshuffle(0, 2, 3, 1)

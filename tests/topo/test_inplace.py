@@ -105,7 +105,7 @@ def expressions():
 @settings(max_examples=examples(100, share=8))
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
-    """Values are right in graphs with views, in-place ops and an update; `mutable` lets arguments be overwritten."""
+    """Graphs with views, in-place ops and an update compute the right values, even if arguments are `mutable`."""
     mode = STOCK if fused else STOCK.excluding("fusion")
     shared = theano.shared(np.full((2, 2), 0.25))
     inputs = [theano.In(X, mutable=mutable), theano.In(Y, mutable=mutable)]
@@ -150,7 +150,7 @@ def test_the_profile_is_theano_s():
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", [False, True])
 def test_no_output_overwrites_what_another_one_reads_after_it(passes):
-    """C code stores a fused op's outputs in order: the second must not read an input that the first has overwritten."""
+    """A fused op must not overwrite an input with its first output if C code reads the input for its second output."""
     a, b = scalar.float64(), scalar.float64()
     total = scalar.add(a, b)
     outputs = [total, scalar.identity(a) if passes else scalar.mul(a, total)]

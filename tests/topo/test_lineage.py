@@ -1,4 +1,4 @@
-"""Rewriters that undo each other are detected, and no others."""
+"""Only rewriters that undo each other are detected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORTH, BACK = rule("forth"), rule("back")
 
 
 def swing(lineage, times, make_a, make_b):
-    """Apply FORTH (A to B) and BACK (B to A) in turn; return each result of `replaced`, and the last node."""
+    """Apply the rules FORTH (A to B) and BACK (B to A) in turn; return results of `replaced`, and the last node."""
     results = []
     node = make_a()
     for _ in range(times):
@@ -47,7 +47,7 @@ def test_a_swing_is_stopped_when_patience_is_out():
 
 
 def test_a_swing_over_equal_constants_is_seen():
-    """Rewriters create new constants each time, which are only known to be equal by their values."""
+    """Each time, rewriters create new constants, which can only be recognized as equal by their values."""
     lineage = Lineage()
 
     def times(value):
@@ -68,7 +68,7 @@ def test_growth_is_no_swing():
 
 
 def test_equal_nodes_in_different_places_are_no_swing():
-    """Fifty nodes exp(x) each become log(x), which is no swing, because none of the nodes descends from another."""
+    """Replacing fifty nodes exp(x) by log(x) is no cycle, because no node descends from another one."""
     lineage = Lineage()
     for _ in range(50):
         assert lineage.replaced(tt.exp(X).owner, FORTH, [tt.log(X).owner]) is None

@@ -42,7 +42,7 @@ NUMBERS = {}
 
 
 def shape_of_graph(fgraph):
-    """Return how many nodes a graph has, and what its outputs compute."""
+    """Return a graph's number of nodes, and numbers that represent the expressions of its outputs."""
     number_of = {}
     for node in fgraph.toposort():
         key = (str(node.op), *(describe(var, number_of) for var in node.inputs))
@@ -165,7 +165,7 @@ def test_the_later_name_is_kept_as_theano_keeps_it():
 
 
 class Refuse:
-    """A feature that rejects all replacements, and counts them."""
+    """A feature that rejects and counts all replacements."""
 
     tried = 0
 
@@ -177,7 +177,7 @@ class Refuse:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("chain", [1, 4])
 def test_a_refused_merge_is_not_tried_for_ever(chain):
-    """Reverting a rejected merge imports the merged node again, but the pair is blacklisted, and not tried again."""
+    """After a merge was rejected and reverted, the merged node is imported again, but the merge is not tried again."""
     x = tt.dvector("x")
     a, b = x, x
     for _ in range(chain):
@@ -194,7 +194,7 @@ def test_a_refused_merge_is_not_tried_for_ever(chain):
 
 
 class AddOne(Op):
-    """x + 1, in place if requested."""
+    """An op that computes x + 1, in place if requested."""
 
     __props__ = ("inplace",)
 
@@ -248,7 +248,7 @@ def test_an_unhashable_op_merges_with_itself_only():
 
 
 def test_the_engine_merges_after_each_change():
-    """The merge is a cleanup rewriter, which runs before the engine visits the next node."""
+    """As a cleanup rewriter, the merge runs before the engine visits the next node."""
     seen = []
 
     @rewriter([tt.sinh, tt.cosh])

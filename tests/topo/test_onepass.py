@@ -78,7 +78,7 @@ def test_a_tracked_class_stands_for_its_subclasses():
 
 
 def test_new_nodes_are_offered():
-    """New nodes of a replacement are visited in the same pass."""
+    """A pass also visits the new nodes that it makes."""
 
     def sin_to_exp(node):
         return [tt.exp(tt.cos(node.inputs[0]))] if node.op == tt.sin else [tt.tan(node.inputs[0])]
@@ -94,7 +94,7 @@ def test_new_nodes_are_offered():
 
 @pytest.mark.parametrize("way", [in2out, out2in])
 def test_nodes_are_offered_in_theano_s_order(way):
-    """New nodes of a replacement are visited next in a pass from the outputs, and last in a pass from the inputs."""
+    """A pass from the outputs visits new nodes at once; a pass from the inputs visits them after all other nodes."""
     replacements = {tt.sin: tt.exp, tt.cos: tt.tan}
     seen = []
 

@@ -1,4 +1,4 @@
-"""The topological order, which is only compared with the edges of the graph."""
+"""The topological order respects the edges of the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.effort import examples
 
 
 class Graph:
-    """A graph of integers, and the order of its nodes."""
+    """A graph whose nodes are integers, and its topological order."""
 
     def __init__(self):
         self.needs = {}
@@ -97,7 +97,7 @@ def test_every_edge_is_respected(steps):
 @settings(max_examples=examples(30))
 @given(st.permutations(range(25)), st.randoms(use_true_random=False))
 def test_any_dag_may_come_edge_by_edge(ranks, random):
-    """If all edges agree with some order of the nodes, they are accepted, in whichever order they are added."""
+    """The edges of an acyclic graph are accepted in any sequence."""
     graph = Graph()
     for node in range(25):
         graph.insert(node)
@@ -111,7 +111,7 @@ def test_any_dag_may_come_edge_by_edge(ranks, random):
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_labels_are_given_anew_where_they_run_out(count):
-    """All nodes are inserted between the same two; if each node halved the gap between labels, only 40 would fit."""
+    """Any number of nodes fits between two nodes, although only 40 would if each one halved the gap between labels."""
     graph = Graph()
     graph.insert("first")
     graph.insert("last", ["first"])
@@ -150,7 +150,7 @@ def ten(**needs):
 
 
 def test_an_edge_moves_only_what_lies_between_its_ends():
-    """The smaller group moves: node 7 and its dependencies, or node 3 and its dependents."""
+    """An edge moves the smaller of two groups: node 7 and its dependencies, or node 3 and its dependents."""
     graph = ten(n5=[3], n6=[5], n9=[3])
     assert graph.connect(7, 3)
     assert list(graph.order) == [0, 1, 2, 7, 3, 4, 5, 6, 8, 9]

@@ -1,4 +1,4 @@
-"""The engine in Theano: enabled and disabled, for all compilations."""
+"""The engine can be enabled and disabled for all of Theano's compilations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def off_before_and_after():
 
 
 def engines(optimizer):
-    """Return the engine's rewriters in a queried optimizer, by name."""
+    """Return, by name, the rewriters in a queried optimizer that belong to the engine."""
     if isinstance(optimizer, TopoRewriter):
         return {optimizer.name: optimizer}
     if isinstance(optimizer, SeqOptimizer):
@@ -54,7 +54,7 @@ def queried():
 
 
 def compile_sin(mode=None):
-    """Return the names of the phases that the engine served for a function."""
+    """Compile a function; return the names of the optimization phases that the engine ran."""
     x = tt.dvector("x")
     with collect() as results:
         theano.function([x], tt.sin(x), mode=mode)
@@ -303,7 +303,7 @@ def test_profiles_are_merged():
 
 
 def test_a_phase_adds_up():
-    """The merged profile of two equal runs has twice the numbers of one, in Theano's part and in the engine's."""
+    """The merged profile of two equal runs has twice the numbers of one run, for Theano's phases and the engine's."""
     x = tt.dmatrix("x")
     with optdb.enable():
         phase = theano.compile.optdb["canonicalize"].query("+fast_run")
@@ -380,7 +380,7 @@ def test_shapes_may_be_left_out(shapes):
 
 
 def compile_loop(mode=None):
-    """Return the names of the phases that the engine served for a function with a loop."""
+    """Compile a function with a loop; return the names of the optimization phases that the engine ran."""
     x = tt.dmatrix("x")
     states, _ = theano.scan(lambda row, state: tt.tanh(row + state) ** 2, sequences=x, outputs_info=tt.zeros(3))
     with collect() as results:

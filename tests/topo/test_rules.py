@@ -1,4 +1,4 @@
-"""Which rules are tried on which node."""
+"""For each node, the engine tries the rules that track the node's op."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_theanos_own_kind_takes_part():
 
 
 def test_the_answer_is_remembered_with_its_op():
-    """A new op with the id of an op that no longer exists must not get the latter's rules."""
+    """A new op must not get the rules of a deleted op that had the same id."""
     table = RuleTable([rewriter("of_special", [Special])])
     for _ in range(100):
         assert names(table, Special(tt.exp.scalar_op)) == ["of_special"]

@@ -1,4 +1,4 @@
-"""Shared 0-d arithmetic is inlined into its users, and nothing else is."""
+"""Only shared arithmetic on 0-d arrays is inlined into its users."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def elementwise(function):
 
 
 def shared_scalar(users):
-    """Return two inputs, and `users` outputs that share a sum of these inputs, but nothing else."""
+    """Return two inputs, and `users` outputs whose only common part is a sum that depends on these inputs."""
     x, y = tt.dscalars("xy")
     shared = tt.exp(x) + y
     return [x, y], [tt.sin(shared * (i + 2)) for i in range(users)]
@@ -78,7 +78,7 @@ def test_stock_modes_do_not_know_it():
 
 
 def sizes_fused(inputs, outputs, base="fast_run"):
-    """Return the elementwise nodes that remain after the rewriters of a device mode, without a device."""
+    """Return the elementwise nodes that remain after a device mode's rewriters have run (no device is needed)."""
     mode = optdb.mode(theano.Mode("py", base), device="auto")
     return elementwise(theano.function(inputs, outputs, mode=type(mode)("py", mode.provided_optimizer)))
 

@@ -1,4 +1,4 @@
-"""In wide sums and products, other sums and products replace equal parts; graphs do not grow, values do not change."""
+"""Equal parts of wide sums and products are replaced by other sums and products; graphs do not grow."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def values(count, dtype="float64", shape=(2, 3)):
 
 
 def recurrence(step, steps=STEPS):
-    """Return inputs, and each state of a recurrence summed over rows, so that no state is fused into its clients."""
+    """Return inputs and the row sums of a recurrence's states; states that are summed are not fused."""
     terms = inputs(steps)
     states, state = [], terms[0]
     for term in terms[1:]:
@@ -80,7 +80,7 @@ def test_the_graph_is_no_larger_and_the_values_are_the_same(step):
 
 @pytest.mark.slow
 def test_gates_that_are_written_out():
-    """The canonical form of this GRU repeats the sum of all earlier steps in each step; the pass prevents that."""
+    """The pass prevents that each step of this GRU repeats the sum of all earlier steps, as the canonical form does."""
     models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (3, 6)]
     few, many = (theano.function(m.inputs, m.outputs, updates=m.updates, mode=MODE) for m in models)
     model = models[-1]
@@ -233,8 +233,8 @@ def test_random_graphs(graph):
     stock, without, ours = (
         theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, WITHOUT, MODE)
     )
-    # Compare with the mode without the pass, because stock Theano's order of rewrites may lead to other graphs:
-    # (x + x) / x * y becomes y + y instead of 2 * y in a sum of all elements.
+    # The reference is the mode without the pass, because stock Theano rewrites in another order, which can lead to
+    # other graphs: for example, (x + x) / x * y becomes y + y instead of 2 * y.
     assert len(nodes(ours)) <= len(nodes(without))
     data = values(len(leaves))
     for mine, theirs in zip(ours(*data), stock(*data), strict=True):

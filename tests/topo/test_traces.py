@@ -96,7 +96,7 @@ def test_a_trace_is_not_added_twice():
 
 
 def test_traces_of_many_outputs_stay_apart():
-    """The in-place rewriter handles the outputs of a node one after the other, and replaces the node each time."""
+    """Traces stay short, although the in-place rewriter replaces a node anew for each of the node's outputs."""
     numbers = [theano.scalar.float64() for _ in range(8)]
     many = Elemwise(Composite(numbers, [theano.scalar.tanh(number) for number in numbers]))
     inputs = tt.dvectors(8)

@@ -37,7 +37,7 @@ def floating(x):
 
 
 def numeric(x):
-    """Exclude booleans, which have no arithmetic in Theano."""
+    """Convert booleans to int8, because Theano has no arithmetic for booleans."""
     return tt.cast(x, "int8") if x.dtype == "bool" else x
 
 
@@ -257,8 +257,8 @@ def compare(mine, theirs, rtol, what):
 def test_random_graphs(expression):
     """Compare the engine with Theano's own optimizer, which is the reference, and with no optimizer.
 
-    Theano's stabilizations make some results more accurate. If the results of Theano's optimizer and of no optimizer
-    differ, only the former count.
+    Theano's stabilizations make some results more accurate. If Theano's optimizer changes results for this reason, only
+    its results are compared with the engine's.
     """
     inputs, outputs, values = expression
     rtol = tolerance(outputs)

@@ -1,4 +1,4 @@
-"""The worklist: pending nodes are popped once, in order, on walks in alternating directions."""
+"""The worklist pops each pending node once, in topological order, and alternates between both directions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
 @settings(max_examples=examples(80))
 @given(steps=st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "discard"]), st.integers(0, 19))))
 def test_against_a_set_and_a_cursor(direction, steps):
-    """The reference pops the nearest pending node ahead of the last popped one; if none is, the walk turns round."""
+    """The reference pops the nearest pending node in its direction, and reverses its direction if there is none."""
     worklist = chain(20, direction)
     pending, cursor, sign = set(), None, 1 if direction == "in_to_out" else -1
     for what, node in steps:
@@ -99,7 +99,7 @@ def test_nodes_may_leave_the_order_under_the_cursor():
 
 
 def test_all_that_the_cursor_stood_on_may_leave():
-    """The cursor is at a removed position, which still links to a position that was removed later."""
+    """The worklist continues from a removed position, which still links to a position that was removed later."""
     worklist = chain(6)
     worklist.extend([2, 5])
     assert worklist.pop() == 2

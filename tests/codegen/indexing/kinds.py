@@ -1,4 +1,4 @@
-"""The kinds of the entries of indexes, for tests."""
+"""Converts indexes of tests to the form that operations take."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from optdb.codegen.operation import ArraySpec
 
 
 def kinds_of(index):
-    """Return the kinds of an index's entries, for operations."""
+    """Return the kinds of an index's entries, in the form that operations take."""
     return [entry if entry is None else slice if isinstance(entry, slice) else ArraySpec.of(entry) for entry in index]

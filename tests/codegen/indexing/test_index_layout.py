@@ -1,4 +1,4 @@
-"""The positions of the elements that an index selects, compared with NumPy."""
+"""The computed positions of the elements that an index selects equal NumPy's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE = (3, 4, 2)
 
 
 def elements(layout):
-    """Return the number of each selected element, as an array of the result's shape."""
+    """Return the positions of the selected elements in memory, as an array of the result's shape."""
     before = layout.pattern.before
     grid = np.array(0)
     for axis, (length, step) in enumerate(zip(layout.lengths, layout.steps, strict=True)):

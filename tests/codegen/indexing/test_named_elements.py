@@ -1,4 +1,4 @@
-"""Elements selected by index arrays and masks, taken, set and incremented on the device, compared with NumPy."""
+"""Taking, setting and incrementing the elements that index arrays and masks select agrees with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that a vector of indexes selects, taken, set and incremented on the device, compared with NumPy."""
+"""Taking, setting and incrementing the rows that an index vector selects agrees with NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rows_that_there_are_not_are_refused():
 
 
 def test_rows_without_elements_have_the_numbers_that_numpy_accepts():
-    """NumPy 1 only warns if there is nothing to change; NumPy 2 raises an error."""
+    """If rows have no elements, NumPy 1 only warns about a wrong index, and NumPy 2 raises an error."""
     value, rows = np.zeros((2, 0), "float32"), np.array([0, 5])
     array, y = device_array(value), device_array(np.zeros((1, 1), "float32"))
     operation = ChangeRows(context(), ArraySpec.of(array))

@@ -1,4 +1,4 @@
-"""The results of scalar programs on the device, computed by one kernel, for tests."""
+"""Computes the results of many scalar programs with one kernel, for tests."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def opencl():
 
 
 def of_scalar(name, arrays, out=None, **properties):
-    """Return the program of a scalar on arrays; its result has the dtype `out`, or that of the first array."""
+    """Return a program that applies a scalar op to arrays; the result has dtype `out`, or the first array's dtype."""
     dtypes = [array.dtype.name for array in arrays]
     return ScalarProgram.of(Scalar(name, out or dtypes[0], tuple(properties.items())), dtypes)
 
 
 def block(program, positions, result, width):
-    """Return code that applies a program to `width` elements at a time; `positions` locate its arrays in one buffer."""
+    """Return code that applies a program to `width` elements at a time; its arrays are at `positions` in a buffer."""
     (out,) = program.out_dtypes
     types = [C_TYPES[d] + ("" if width == 1 else str(width)) for d in (*program.dtypes, out)]
     names = [f"i{i}[n]" for i in range(len(program.dtypes))]
@@ -53,7 +53,7 @@ def block(program, positions, result, width):
 
 
 def device_results(cases, width=1):
-    """Return the results of programs on arrays, in order: building one kernel costs less than building hundreds."""
+    """Return the results of all programs; one kernel computes them, because building hundreds would take longer."""
     context, queue = opencl()
     helpers, blocks, results, data = {}, [], [], b""
     for program, arrays in cases:
@@ -79,7 +79,7 @@ def device_results(cases, width=1):
 
 
 def with_poles(gamma, x):
-    """Return values of the gamma function with the values at poles that C99 and SciPy (since 1.15) define."""
+    """Replace values of the gamma function at its poles by the values that C99 and SciPy (since 1.15) define."""
     at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
     return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
 

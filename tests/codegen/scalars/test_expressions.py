@@ -1,4 +1,4 @@
-"""Scalars by name compared with NumPy, as numbers and as vectors."""
+"""Scalar ops give NumPy's results, computed one number at a time and in vectors."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_dtypes_in_between_are_told():
 
 
 def power(dtype, exponent):
-    """Return the program of a power of a sum of two equal terms."""
+    """Return a program that computes a power of x + x."""
     builder = ProgramBuilder([dtype])
     doubled = builder.apply(Scalar("Add", dtype), [0, 0])
     return builder.build([builder.apply(Scalar("Pow", dtype), [doubled, exponent])])

@@ -1,4 +1,4 @@
-"""Special functions in OpenCL C, compared with SciPy, or with known values where SciPy is inaccurate."""
+"""Special functions in OpenCL C agree with SciPy, or with known values where SciPy is inaccurate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_FAR = np.concatenate([[e for e in ENDS if abs(e) < 1e20 or np.isnan(e)], RNG
 
 
 def where_defined(function):
-    """Return a function that gives NaN for NaN, as SciPy's do from 1.15 on."""
+    """Wrap a function so that it returns NaN for NaN, as SciPy's functions do since version 1.15."""
     return lambda k, x: np.where(np.isnan(k) | np.isnan(x), np.nan, function(k, x))
 
 
@@ -43,7 +43,8 @@ def tri_gamma(x):
     return scipy.special.polygamma(1, x)
 
 
-#: Name, SciPy's function, and arguments. The last number is an absolute tolerance for functions with zeros.
+#: Each case has a name, SciPy's function, and arguments. The last number is an absolute tolerance for functions with
+#: zeros.
 UNARY = [
     ("Psi", scipy.special.psi, BOTH_SIGNS, 2e-6),
     ("TriGamma", tri_gamma, BOTH_SIGNS, 0),
@@ -69,8 +70,8 @@ _AT = np.concatenate([_SHAPES[:600] * (1 + RNG.normal(0, 1, 600) / np.sqrt(_SHAP
                       spread(-6, 2.5, 300), RNG.uniform(0, 40, 300)])  # fmt: skip
 _A, _X = (np.concatenate(pair) for pair in zip([_SHAPES, abs(_AT)], grid(*ENDS[:6], *ENDS[7:10], 3e-5, 170.5)))
 
-#: Integer orders with arguments of either sign, and other orders with positive arguments, of all magnitudes; also
-#: poles, zeros and the ends of ranges.
+#: Bessel functions: integer orders with arguments of both signs, other orders with positive arguments, poles, zeros and
+#: the ends of ranges.
 _ORDERS = [RNG.integers(-20, 20, 300), RNG.uniform(0, 60, 600), RNG.uniform(-3, 0, 100), grid(0, 1, -2, np.nan)[0]]
 _ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 100), RNG.uniform(1, 30, 100)]
 _ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))

@@ -407,7 +407,7 @@ def test_random_expressions(data):
         compare(function([a, b]), expected)
 
 
-#: Number of sums; enough for a GPU to merge the launches, although a GPU's kernels compute more than a CPU's.
+#: The number of sums, which suffices for merged launches even on a GPU, whose kernels compute more than a CPU's.
 CHAINED = 12
 
 
@@ -511,7 +511,8 @@ def test_a_sequence_with_too_many_arrays_becomes_several_kernels(monkeypatch):
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
-    # On a GPU, merged launches are persistent launches. Unless the option is "always", they are merged only later.
+    # On a GPU, merged launches are persistent launches. Unless the option is "always", launches are merged only after
+    # some time.
     persist = "auto" if context.profile.runs_items_serially else merge
     on_cpu = context.profile.runs_items_serially
 

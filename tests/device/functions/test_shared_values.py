@@ -284,7 +284,7 @@ def test_a_call_need_not_be_waited_for(context):
 
 
 def test_zeros_are_told_apart_by_their_signs(context):
-    """A buffer that holds a value is not sent this value again; 0.0 and -0.0 are different values."""
+    """A value is not sent again to a buffer that holds it; 0.0 and -0.0 are different values."""
     buffer = PairedBuffer(context, (2,), F)
     for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([-0.0, 1.0])):
         assert not buffer.holds(value)

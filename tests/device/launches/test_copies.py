@@ -1,4 +1,4 @@
-"""Copies by one launch equal separate copies."""
+"""Several copies in one launch have the same effect as separate copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A course continues after a pause: after some calls or other work. In watched pauses, each call runs in Python."""
+"""A course of launch merging pauses until some calls or other work are done, and then continues.
+
+During a watched pause, each call runs in Python.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches that one kernel executes from a list equal separate launches."""
+"""One kernel that executes a list of launches has the same effect as separate launches."""
 
 from __future__ import annotations
 

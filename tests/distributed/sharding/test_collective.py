@@ -1,4 +1,4 @@
-"""The results of reduction rounds, computed from the vectors of all workers."""
+"""Reduction rounds compute their results from the vectors of all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds in C code give the same bits as in NumPy; steps with rounds on several devices equal those of one device."""
+"""Reduction rounds give the same bits in C and in NumPy; steps on several devices equal those of one device."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_c_code_and_numpy_find_the_same_bits(count, dtype, kind):
 
 
 class Trouble:
-    """A host node between rounds that fails or waits on demand, in the thread of one device."""
+    """A host node that runs between two rounds; if `how` is set, the node calls it in one device's thread."""
 
     def __init__(self, rank):
         self.how, self._thread = None, f"optdb-worker-{rank}"
@@ -78,7 +78,7 @@ class Trouble:
 
 
 def normalized(between=None):
-    """Return a step of a net with two batch normalizations; `between` is applied to an array between their rounds."""
+    """Return a step of a net with two batch normalizations; `between` is applied to a number between their rounds."""
     x = tt.dmatrix("x")
     scales = [theano.shared(np.linspace(0.5, 1.5, 6).reshape(1, 6), f"scale{i}", broadcastable=(1, 0)) for i in "ab"]
     biases = [theano.shared(np.zeros((1, 6)), f"bias{i}", broadcastable=(1, 0)) for i in "ab"]
@@ -107,7 +107,7 @@ def given(*rows):
 
 @pytest.fixture
 def devices(count):
-    """Return a number of devices, each with its own context."""
+    """Return the names of `count` devices, each with its own context."""
     names = [f"member{number}" for number in range(count)]
     for name in names:
         if name not in contexts:
@@ -123,7 +123,7 @@ def count():
 
 
 def check(f, train, batches):
-    """Check that steps equal those of one device, starting from the current state."""
+    """Train from the current state, and check that results and state equal those of one device."""
     with optdb.SimulatorOCL(f) as alone:
         for shared in f.get_shared():
             alone.set(shared, train.get(shared))
@@ -134,7 +134,7 @@ def check(f, train, batches):
 
 
 def native_lists(train):
-    """For each device, return the longest command list with a round in the last step's plan."""
+    """For each device, yield the longest command list with a reduction round in the last step's plan."""
     for replica in train._group._replicas:
         plan = replica._gradients._function._executable.run.plans[-1]
         lists = [
@@ -148,7 +148,7 @@ def native_lists(train):
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
-    """Only the recorded calls for each batch size exchange a round in Python; later calls do so in C."""
+    """Python adds up the workers' vectors only in the recorded calls for each batch size; in later calls, C does."""
     f = normalized()
     with (
         with_memory_of_their_own(devices) if memory == "own" else nullcontext(),

@@ -56,7 +56,7 @@ def clients_of(fgraph):
 
 
 def play(steps):
-    """Apply the same replacements to a graph; return everything observable about it."""
+    """Apply replacements to a new graph; return everything that can be observed about the graph."""
     x, y = tt.dvector("x"), tt.dvector("y")
     fgraph = FunctionGraph([x, y], [x, y, tt.exp(x + y), tt.sin(x + y)], clone=True)
     fgraph.attach_feature(ReplaceValidate())
@@ -295,7 +295,7 @@ def chain(length=4):
 
 
 def test_a_kept_order_is_taken_for_the_sorted_one():
-    """The kept order is used while it is known; from the first query at which it is unknown, the graph is sorted."""
+    """A query returns the kept order while it is known; afterwards, each query sorts the graph."""
     fgraph = chain()
     in_order = fgraph.toposort()
     answers = [None]
@@ -338,7 +338,7 @@ def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
 
 
 def test_what_is_remembered_is_that_of_the_graph_as_it_is():
-    """The cached order is right after imports, exchanges, removals and a reverted replacement, and with a profile."""
+    """The cached order stays correct after imports, exchanges, removals and a reverted replacement."""
     fgraph = chain()
     fgraph.attach_feature(ReplaceValidate())
 

@@ -19,7 +19,7 @@ def test_a_backend_links_what_the_linker_is_given(no_backend):
 
     def link(linker, input_storage, output_storage):
         linked.append(linker)
-        # A function that is linked while another one is being linked is computed by the host.
+        # The host computes a function that is linked while another function is being linked.
         return linker.make_thunk(input_storage, output_storage)
 
     device_linker.register_backend(link)

@@ -26,7 +26,7 @@ def folded(variable):
 
 
 class CountedOp(Op):
-    """x + 1; counts its calls, and `foldable` decides whether Theano folds it."""
+    """An op that computes x + 1 and counts its calls; `foldable` decides whether Theano folds it."""
 
     __props__ = ("foldable",)
 
@@ -50,7 +50,7 @@ class CountedOp(Op):
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    """Make each call of the C compiler an error."""
+    """Make each call of the C compiler raise an error."""
 
     def compile_str(*args, **kwargs):
         raise AssertionError("the compiler was called")
@@ -257,7 +257,7 @@ def test_equal_nodes_are_computed_once_in_a_session(fgraph):
 
 
 def test_what_cannot_be_computed_stays(fgraph):
-    """A node that cannot be computed stays, and so does its client; everything else is folded."""
+    """A node that raises stays in the graph, and so does its client; everything else is folded."""
 
     class Fails(Op):
         __props__ = ()

@@ -1,4 +1,4 @@
-"""Composites made from steps equal the Composites that Theano makes from the same scalar graph."""
+"""A Composite that is made from steps equals the Composite that Theano makes from the same scalar graph."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_it_is_theanos_composite(steps, make):
 @pytest.mark.parametrize("steps, make", CASES.values(), ids=CASES)
 def test_its_graphs_are_apart_and_consistent(steps, make):
     op = composite([X, Y], steps)
-    # An input that the output does not need still belongs to the graph; check_integrity does not know that.
+    # A graph also contains inputs that its output does not need, which `check_integrity` would report.
     op.fgraph.variables -= {var for var in op.fgraph.inputs if not var.clients}
     op.fgraph.check_integrity()
     assert not any(hasattr(var, "fgraph") for var in theano.gof.graph.variables(op.inputs, op.outputs))

@@ -1,4 +1,4 @@
-"""Nodes are sorted in the same order as by Theano."""
+"""optdb sorts nodes in the same order as Theano."""
 
 from __future__ import annotations
 

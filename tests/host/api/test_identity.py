@@ -30,11 +30,11 @@ class WithProps(Op):
 
 
 class InheritsProps(WithProps):
-    """Differs from its parent only by its class."""
+    """An op class that differs from its parent only by its name."""
 
 
 class Loose(WithProps):
-    """Takes the hash that Theano generated for its parent, but defines another equality."""
+    """An op class with the hash that Theano generated for its parent, and with another equality."""
 
     __hash__ = WithProps.__hash__
 
@@ -63,7 +63,7 @@ class Counting(Op):
 
 
 class Child(Counting):
-    """Extends the comparison and the hash of its parent by another attribute."""
+    """An op class whose comparison and hash also use an attribute that its parent lacks."""
 
     def __init__(self, value, more):
         super().__init__(value)
@@ -91,7 +91,7 @@ class Colliding(Counting):
 
 
 class Unhashable(Op):
-    """Defines equality, but no hash."""
+    """An op class that defines equality, but no hash."""
 
     __hash__ = None
 
@@ -104,7 +104,7 @@ class Unhashable(Op):
 
 @pytest.fixture(autouse=True)
 def patched_anew():
-    """Make the patches inspect the classes of this file anew, and remove the patches afterwards."""
+    """Remove optdb's patches before and after each test, so that they inspect the classes of this file again."""
     remove_all()
     yield
     remove_all()
@@ -186,7 +186,7 @@ def test_the_question_is_asked_once():
 
 
 def test_an_op_that_changed_is_asked_again_next_time():
-    """The numbers of ops, by which ops are compared, are dropped after each optimization."""
+    """Ops are compared by numbers, which are valid only during one optimization."""
     one, other = Counting(1), Counting(2)
     with optimizing():
         assert one != other
@@ -242,7 +242,7 @@ def test_no_op_is_kept_alive():
 
 
 def test_an_id_is_never_taken_for_another_op():
-    """Ops are created and dropped during an optimization: their memory is reused, their numbers are not."""
+    """If ops are created and dropped during an optimization, their memory is reused, but their numbers are not."""
     with optimizing():
         for value in range(2000):
             assert Counting(value) == Counting(value)

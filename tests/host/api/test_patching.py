@@ -1,4 +1,4 @@
-"""Replaced attributes, several at a time, restored in any order."""
+"""Attributes that were replaced together can be restored in any order."""
 
 from __future__ import annotations
 

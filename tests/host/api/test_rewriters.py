@@ -1,4 +1,4 @@
-"""Rewriters with either signature, and the values that they may return."""
+"""Rewriters ``f(node)`` and ``f(fgraph, node)``, and the values that they can return."""
 
 from __future__ import annotations
 

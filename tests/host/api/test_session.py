@@ -1,4 +1,4 @@
-"""Settings that apply during an optimization, and are restored at its end, even if it fails."""
+"""Some settings apply only during an optimization, and are restored even if it fails."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_what_grew_is_taken_for_old():
 
 @pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
 def test_garbage_among_it_is_collected_in_time():
-    # A collection is worth its time once half of all objects are new, which is soon the case in a process without other
-    # tests' objects.
+    # Garbage is collected once half of all objects are new, which happens soon in a process without other tests'
+    # objects.
     code = """
         import gc, weakref
         import optdb, theano
@@ -156,7 +156,7 @@ def test_who_turns_the_collector_on_meanwhile_is_not_contradicted_for_long():
 
 
 def test_threads_share_it(collector):
-    """The first thread to enter sets up, the last one to exit cleans up; in between nothing changes."""
+    """The first thread that enters changes the settings, and the last one that exits restores them."""
     before = state()
     first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
     seen = {}

@@ -1,4 +1,4 @@
-"""Graphs whose pickles and deep copies need the same recursion depth, however large they are."""
+"""Pickling or deep-copying a graph needs the same recursion depth, however large the graph is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from optdb.host.api.shallow_pickles import pickle_in_order
 from optdb.host.theano.functions.optimized import replace_in_linked
 from optdb.host.theano.speedups.shapes import LazyShapeFeature
 
-#: Length of a graph. With Theano's own pickles, a third of it already exceeds Python's recursion limit.
+#: Length of a graph. With Theano's own pickles, a graph of a third of this length already exceeds Python's recursion
+#: limit.
 LONG = 600
 TRAVELS = {"pickle": lambda graph: pickle.loads(pickle.dumps(graph, -1)), "deepcopy": copy.deepcopy}
 

@@ -21,7 +21,7 @@ SETTINGS = ("raise", "warn", "ignore", "pdb", "off")
 
 @pytest.fixture(params=SETTINGS)
 def setting(request, monkeypatch):
-    """Build a graph without test values, then activate each setting."""
+    """Build a graph without test values; then set config.compute_test_value to each of its values."""
     monkeypatch.setattr("pdb.post_mortem", lambda *_: pytest.fail("stopped in the debugger"))
     monkeypatch.setattr("pdb.set_trace", lambda *_: pytest.fail("stopped in the debugger"))
     x = tt.dvector("x")
@@ -43,7 +43,7 @@ def test_the_same_graph_is_compiled(setting):
 
 
 def test_a_database_of_ones_own_optimizes(setting):
-    """A user's own database optimizes without theano.function, which disables test values by itself."""
+    """A database can optimize without `theano.function`, which would disable test values."""
     value, x, w, loss, _ = setting
     with theano.change_flags(compute_test_value="off"):
         fgraph = graph_of([x, w], loss)

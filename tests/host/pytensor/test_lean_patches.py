@@ -145,7 +145,7 @@ def _truth(value):
 
 
 def candidates():
-    """Return expressions; guarded rewriters change some of them."""
+    """Return expressions, some of which guarded rewriters change."""
     x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
     one, zero, minus, two = (pt.constant(np.asarray([number])) for number in (1.0, 0.0, -1.0, 2.0))
     flag = pt.vector("flag", dtype="bool")

@@ -96,7 +96,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
     results = [as_opencl_variable(tt.exp(x), "dev0"), x.shape[0], x.shape, tt.cast(x.shape[0], "float32") / 3]
     function = on_device([x], results)
     reports = export(tmp_path / "f.optdb", [[floats(n, 3)] for n in (5, 9, 3)], f=function)
-    # The trace for 3 rows is covered by another trace; the trace for 9 rows may not be, depending on the processor.
+    # Another trace covers the example with 3 rows; whether one covers 9 rows depends on the processor.
     assert all(report.covered for report in reports if report.shapes == ((3, 3),))
     there = load(tmp_path / "f.optdb")
     for n in (3, 4, 9):
@@ -108,7 +108,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])
 def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
-    """Kernels for multiples of four, or for few elements, are only selected by plain numbers, not by symbolic ones."""
+    """Kernels for multiples of four or for few elements are used only if plain, not symbolic, sizes allow it."""
     context = get_context(default)
     monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
     inputs, outputs, values = formulas()[name]
@@ -480,7 +480,7 @@ def test_indices_that_the_call_computes_are_refused(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
-    """The gradient, an array of ones, is a constant, of which the argument selects the part that is returned."""
+    """The argument selects the returned part of the gradient, which is a constant array of ones."""
     s, i = shared(np.ones((3, 4, 1)), "s"), tt.iscalar("i")
     gradient = theano.grad(s.flatten().sum(), s)
     outputs = [gradient[-3:i], gradient[0, i], s.flatten()]
@@ -493,7 +493,7 @@ def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_examples_that_differ_by_a_number(tmp_path, device_kind):
-    """Examples that differ only in the number `i` have traces that depend on it; each call uses the right one."""
+    """Examples that differ only in the number `i` have separate traces; each call uses the trace for its number."""
     x, i = tt.fmatrix("x"), tt.iscalar("i")
     function = on_device([x, i], [as_opencl_variable(out, "dev0") for out in (x[:i] * 2, x[i] + 1)])
     there = exported(tmp_path, device_kind, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
@@ -502,7 +502,7 @@ def test_examples_that_differ_by_a_number(tmp_path, device_kind):
 
 
 def test_functions_and_calls_by_name(tmp_path):
-    """A single function keeps its name; functions in a mapping get its keys. Default examples are the last calls."""
+    """A single function keeps its name; functions in a mapping get its keys. The last calls are default examples."""
     x = tt.fmatrix("x")
     double, half = (on_device([x], as_opencl_variable(x * factor, "dev0"), name="net") for factor in (2, 0.5))
     double(floats(2, 3))

@@ -1,4 +1,4 @@
-"""Exported ops pin exactly the lengths that the tables below list; the tables also give the reasons.
+"""Exported ops pin exactly the lengths that the tables below list with the reasons.
 
 Each op with kernels is exported with a case from memcheck's table, which has a case for each of these ops.
 """
@@ -92,7 +92,7 @@ def may_pin(case: Case) -> dict[int, set[int]]:
 
 
 def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
-    """Return a function that computes a case's op, which is not rewritten, and the arguments of the function."""
+    """Return a function that computes a case's op without rewriting it, and the function's arguments."""
     dtype = next((x.dtype(0) for x in case.arrays), "float32")
     inputs, arguments, given = [], [], []
     for x in case.inputs:

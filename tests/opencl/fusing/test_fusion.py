@@ -288,7 +288,7 @@ def test_transfers_are_left_alone():
 
 
 def reductions(outputs, want, count=1, rtol=1e-5):
-    """Check values, and that reductions compute what they add up, without separate kernels; return the reductions."""
+    """Check values, and that reductions compute their terms without separate kernels; return the reductions."""
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())
     for got, value in zip(f(), want, strict=True):
         assert got.dtype == out_dtype(value)
@@ -375,7 +375,8 @@ def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(coun
     want = sum(np.tanh(A * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
     np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
     assert len(nodes_of(f)) <= -(-3 * count // 50)
-    # The sum is computed in parts. The first part, the last part, and all parts in between have a program each.
+    # The sum is computed in parts. There are three programs: for the first part, for the last part, and for all parts
+    # in between.
     assert len(programs_of(f)) <= 3
 
 

@@ -167,7 +167,7 @@ FOLDS = [lambda x: x.sum(axis=0), lambda x: x.mean(axis=(0, 2)).dimshuffle(0, "x
 
 @st.composite
 def graphs(draw):
-    """Return variables of a random graph of a few arrays, their sums, and expressions of both."""
+    """Draw a graph; return its variables: a few arrays, their sums, and expressions of arrays and sums."""
     made = there(A, B)
     pick = st.sampled_from
     for _ in range(draw(st.integers(4, 16))):

@@ -1,4 +1,4 @@
-"""Ops with kernels of their own, in Python and in files, inside compiled functions."""
+"""Compiled functions can contain ops with handwritten kernels, which are in Python code or in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def context():
 
 
 class Elementwise:
-    """An op from one device array to another of the same shape."""
+    """An op that computes a device array with the shape of its only input."""
 
     __props__ = ("out_dtype",)
 

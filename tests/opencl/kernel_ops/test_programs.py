@@ -422,7 +422,7 @@ def test_a_context_takes_its_programs_along():
 
 
 def nodes_of(run):
-    """Yield the nodes of a run of memcheck that have kernels."""
+    """Yield the nodes with kernels that one run of the memory checker computes."""
     variables, arrays = [], []
     for given in run.case.inputs:
         if isinstance(given, Given):
@@ -464,7 +464,7 @@ def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, def
 
 
 def left_together(unit):
-    """Yield the chunk kernels of a unit whose bodies stay in the kernels, instead of in functions."""
+    """Yield the names of a program's chunk kernels whose bodies were not moved to functions."""
     _, names = outlined(unit.code)
     for name in re.findall(r"OUTLINED_KERNEL void (\w+)", unit.code):
         if name not in names:

@@ -1,4 +1,4 @@
-"""Lifters of ops that view, repeat, check or print arrays, or that become several ops, compared with the host."""
+"""Lifted ops that view, repeat, check or print arrays, or that become several ops, agree with the host."""
 
 from __future__ import annotations
 

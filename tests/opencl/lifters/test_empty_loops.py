@@ -43,7 +43,7 @@ def _compiled(way, inputs, outputs):
 
 
 def _compare(f, expected, *args):
-    """Compare a call with the reference. If the reference rejects a loop without steps, the call may, but need not."""
+    """Compare a call with the reference; if the reference rejects a loop without steps, the call can raise or not."""
     try:
         wanted = expected(*args)
     except NotImplementedError:

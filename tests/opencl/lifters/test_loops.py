@@ -1,4 +1,4 @@
-"""Scan and IfElse on the device, and their inner graphs."""
+"""Scan, IfElse and their inner graphs run on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of nets, with all of the host's rewriters: no host op remains between device ops."""
+"""With all of the host's rewriters, no host op remains between the device ops of neural nets."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_each_phase_has_its_plan():
 
 
 def test_conditions_that_depend_on_shapes_leave_the_plans_of_others_alone():
-    """Conditions are computed before a plan is selected; until then, the last call's plan is in the cells."""
+    """Conditions are computed before a plan is selected, while the storage still has the values of the last plan."""
     x = tt.fvector("x")
     size = x.shape[0]
     outputs = [ifelse(tt.gt(size, 2), x + 1, x - 1), tt.arange(size), tt.stack([size, size * 3])]

@@ -1,4 +1,4 @@
-"""A next value is computed in place of the current value if no later node reads the latter; errors change nothing."""
+"""A next value overwrites the current value if no later node reads the current value; errors change no values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(seed, *shape):
 
 
 class Case:
-    """A function on the device and on the host; `make` returns updates and outputs from states, data and a number."""
+    """A function on the device and on the host; `make` maps states, data and a number to updates and outputs."""
 
     def __init__(self, make, count=2, transposed=False):
         values = [numbers(k, ROWS, COLUMNS) for k in range(count)]
@@ -189,7 +189,7 @@ def test_branches_that_start_anew_find_the_present_values():
 
 
 def test_launches_stay_merged():
-    """The commands of a call are not split: the part of the call that commits begins where the only segment begins."""
+    """All commands of the call are in one segment, because the part that commits begins where this segment begins."""
     case = Case(lambda a, b, x, y, i: ([(a, tt.exp(x)), (b, tt.dot(b, tt.dot(x.T, y)) / 9)], []))
     case.check()
     assert [len(half) for half in case.plan._halves] == [0, 1]

@@ -1,4 +1,4 @@
-"""Ops that launch kernels themselves: plans do not see the launches, and the kernels ignore offsets of results."""
+"""Plans work with ops that launch kernels themselves, which plans do not see, and that ignore offsets of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host computations in functions on a device: no part is computed twice, and no overwritten number is lost."""
+"""In functions on a device, the host computes nothing twice, and loses no number that an op overwrites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 class CountedIncrement(UnaryScalarOp):
-    """Increments a number; counts the calls."""
+    """A scalar op that increments a number, and counts its calls."""
 
     calls = 0
 
@@ -51,7 +51,7 @@ def test_the_inputs_and_numbers_of_a_composite_may_be_used_several_times():
 def test_sizes_that_may_be_overwritten_are_computed_once():
     x = tt.fmatrix()
     rows = x.shape[0] - 1
-    squared = rows * rows  # the graph allows it to overwrite the memory of `rows`
+    squared = rows * rows  # the graph allows this op to overwrite the memory of `rows`
     mode = theano.compile.get_default_mode().including("opencl").excluding("fusion")
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
     nodes, branches = f.fn.nodes, f.fn.linked.branches

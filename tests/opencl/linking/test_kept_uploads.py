@@ -14,7 +14,7 @@ X = np.random.RandomState(3).rand(4, 6).astype("float32")
 
 
 def scaled(updates=True):
-    """Return a function, its simulator and a variable; the function uses two host numbers as factors and as indexes."""
+    """Return a function of two host numbers, which are used as numbers and as indexes, its simulator and its state."""
     x, n, m = tt.fmatrix("x"), tt.lscalar("n"), tt.lscalar("m")
     state = theano.shared(np.zeros((4, 6), "float32"), "state")
     by, less = (tt.cast(number + 1, "float32") for number in (n, m))
@@ -24,7 +24,7 @@ def scaled(updates=True):
     return f, sim, state
 
 
-#: The host numbers of the calls: some return later, some occur once, and some occur twice in a row.
+#: Two host numbers for each call: some occur again later, some only once, and some twice in a row.
 ROUNDS = [(1, 7), (1, 7), (1, 7), (2, 7), (1, 7), (2, 7), (2, 7), (2, 8), (1, 8), (1, 7), (3, 9), (1, 7), (1, 7)]
 
 

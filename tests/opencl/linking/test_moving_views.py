@@ -22,7 +22,7 @@ INDEXES = [0, 1, 0, 2, 3, 3, 4, 0, 4, 1]
 
 
 def trained_on_a_data_set():
-    """Return a function that trains on one batch (given by its index) of a data set, its simulator, and the weights."""
+    """Return a function that trains on the batch of a data set with a given index, its simulator, and the weights."""
     index = tt.lscalar("index")
     data = theano.shared(DATA, "data")
     w = theano.shared(np.eye(WIDTH, dtype="float32"), "w")

@@ -66,7 +66,7 @@ def refusing(monkeypatch):
 
 
 def meet_by(monkeypatch, barrier):
-    """Make persistent launches use the given barrier although they have only one group."""
+    """Make persistent launches use the given barrier even though their only group needs none."""
     choose = residencies.residency
 
     def chosen(context, wish):
@@ -274,7 +274,7 @@ def test_no_processor_has_persistent_launches_by_default(persist):
 
 @pytest.fixture
 def pays(persist, monkeypatch):
-    """Return a function that makes persistent launches worthwhile after `calls` calls, and sets their measured times.
+    """Return a function that sets after how many calls persistent launches are worthwhile, and their measured times.
 
     Programs are built in this process, which takes less time than in a child process.
     """
@@ -283,7 +283,7 @@ def pays(persist, monkeypatch):
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
         context = get_context("dev0")
-        # A chain of three layers has about ten commands, and fewer different kernels.
+        # A chain of three layers has about ten commands, some of which use the same kernel.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
         monkeypatch.setattr(persistent, "_CONFIGURATIONS", ways)
@@ -355,7 +355,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
 
 @pytest.mark.parametrize("quickest", [1, 2])
 def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
-    """A product with its own launch separates a short chain from a long one, which is also tried alone."""
+    """A product separates a short chain of commands from a long one; merging only the long chain is also tried."""
     pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
     monkeypatch.setattr(
         residencies.Residency,
@@ -444,7 +444,7 @@ def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing,
 
 
 def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
-    """No call does background work itself: the work is held back until a few more calls have returned."""
+    """Calls do no background work themselves: a few more calls return while the test holds this work back."""
     pays()
     reached, goes_on = [], threading.Event()
 

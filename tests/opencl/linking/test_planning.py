@@ -1,4 +1,4 @@
-"""Functions on a device repeat recorded commands, and notice if these no longer fit."""
+"""Functions on a device repeat recorded commands, unless these no longer fit a call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 
 def on_device(inputs, outputs, **kwargs):
-    """Compile for the device, whether or not that is worth the transfers: a single result stays there."""
+    """Compile for the device; a single result stays there, so that lifting is worthwhile."""
     if isinstance(outputs, theano.Variable):
         outputs = as_opencl_variable(outputs, "dev0")
     function = theano.function(inputs, outputs, mode=MODE, **kwargs)
@@ -456,7 +456,7 @@ def test_what_the_host_computes_of_shapes_is_brought_once():
     for rows in (3, 3, 5, 5, 3, 5, 3):
         data = floats(rows, 4, seed=rows)
         np.testing.assert_allclose(np.asarray(f(data)), np.tanh(data).sum(axis=0) * rows, rtol=1e-5, atol=1e-6)
-    # Two commands need not be repeated: those for the number of rows, and for the same number as a broadcast row.
+    # Two commands need not be repeated: they copy the number of rows, and the same number as a broadcast row.
     assert brought_once(f) == 2
 
 
@@ -480,7 +480,7 @@ def test_what_is_overwritten_or_returned_is_brought_each_time():
 
 @pytest.mark.slow
 def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shapes():
-    """Theano's Shape_i overwrites the array in its cell, so a call must not leave recorded arrays in cells."""
+    """Theano's Shape_i overwrites the array in its output storage, so a call must not leave recorded arrays there."""
     x, n = tt.fvector(), tt.iscalar()
     lengths = tt.stack([x.shape[0], x.shape[0] * 2])
     outputs = [x + 1, tt.alloc(np.int32(0), x.shape[0]), tt.arange(x.shape[0] * n), lengths]
@@ -496,7 +496,7 @@ def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shape
 
 
 def test_a_number_that_a_result_would_overwrite_outlives_the_call():
-    """Theano computes `-length` in the memory of the length, and empties both cells before each call."""
+    """Theano computes `-length` in the memory of the length, and clears the storage of both before each call."""
     x = tt.fvector()
     there = theano.shared(np.int32(3), target="dev0")
     state = theano.shared(np.int64(0))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 def momentum():
-    """Return a training step of a rate (on the device) and an index (on the host), its results, and its variables."""
+    """Return a training step of a device rate and a host index, a function for its expected results, and variables."""
     rng = np.random.RandomState(0)
     weights = [theano.shared(rng.standard_normal(shape), f"w{i}") for i, shape in enumerate([(3, 4), (4,), (2, 3)])]
     speeds = [theano.shared(np.zeros_like(w.get_value()), f"v{i}") for i, w in enumerate(weights)]
@@ -32,7 +32,7 @@ def momentum():
 
 @pytest.fixture
 def planned(monkeypatch):
-    """Count how often plans run.
+    """Return a list that receives each plan that runs.
 
     Persistent launches are disabled: they are tried in the background, and would change the count once they are used.
     """
@@ -93,7 +93,7 @@ def test_calls_alike_are_their_commands(planned):
 
 
 def test_other_calls_in_between():
-    """Between repeated calls, another method changes the same variables, or a call raises."""
+    """Calls are correct if between them another method changes the same variables, or a call raises."""
     f, _, shared = momentum()
     halve = theano.function([], [], updates=[(var, var / 2) for var in shared], mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f, "dev0")

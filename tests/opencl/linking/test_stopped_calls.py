@@ -27,7 +27,7 @@ LENGTH = 4
 
 
 class Refuses(theano.Op):
-    """Returns a host number, or raises if the number is large."""
+    """An op that returns a host number, or raises if the number is large."""
 
     __props__ = ()
 
@@ -110,7 +110,7 @@ def made(way, linker, update, output, raising):
 
 @functools.cache
 def made_on_host(update, output, raising):
-    """Return variables, their initial values, and a function on the host; all ways are compared with this function."""
+    """Return variables, their initial values, and the host's function, with which all other functions are compared."""
     variables, f = made(*HOST, update, output, raising)
     return variables, [var.get_value() for var in variables], f
 
@@ -183,7 +183,7 @@ def test_a_node_that_runs_last_and_alone_may_overwrite_state():
 
 
 def test_another_order_of_nodes_overwrites_nothing():
-    """With another order than optdb's, nodes that overwrite state may not come last, so no node overwrites state."""
+    """If the order of nodes is not optdb's, no node overwrites state, because a later node could raise."""
     v, w = (theano.shared(np.ones(LENGTH, "float32"), target="dev0") for _ in range(2))
     linker = theano.gof.vm.VM_Linker(use_cloop=True, schedule=lambda fgraph: fgraph.toposort())
     mode = theano.Mode(linker, "fast_run").including("opencl")
@@ -211,7 +211,7 @@ def test_copies_and_pickled_functions_keep_state(plans):
 
 
 class ChoosesLazily(theano.Op):
-    """Returns the first vector, unless the second vector is requested."""
+    """A lazy op that returns the first vector, unless the second vector is requested."""
 
     __props__ = ()
 

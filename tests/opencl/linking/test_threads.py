@@ -24,7 +24,7 @@ def _array(number: int) -> np.ndarray:
 
 
 def work_in_threads(work, threads=4, times=25):
-    """Call `work(number)` in several threads at once; raise what one of them raises."""
+    """Call `work(number)` in several threads at once; raise an error if a call raises."""
     errors = []
     start = threading.Barrier(threads)
 

@@ -1,4 +1,4 @@
-"""To link a function on a device, no C code is requested, and no known value is computed again."""
+"""Linking a function on a device requests no C code, and does not compute known values again."""
 
 from __future__ import annotations
 

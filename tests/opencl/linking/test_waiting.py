@@ -1,4 +1,4 @@
-"""The order of the nodes before and after the points at which the host waits."""
+"""Nodes are ordered so that the host waits late and the device has work while the host waits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def order(*nodes):
 
 
 def backward():
-    """Return the nodes of a backward pass; for each layer, the host waits for sums, and then come two gradients."""
+    """Return the nodes of a backward pass; in each layer, the host waits for sums before two gradients are computed."""
     nodes = [node("loss")]
     for layer in "cba":
         begun = begin(f"begin {layer}", nodes[-1] if layer == "c" else nodes[-2])

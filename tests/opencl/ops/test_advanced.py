@@ -1,4 +1,4 @@
-"""Theano's advanced indexing, lifted, compared with the host."""
+"""Lifted advanced indexing agrees with the host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_ELEMENTS = {
 @pytest.mark.parametrize("name", NO_ELEMENTS)
 @pytest.mark.parametrize("kind", ["take", "set", "inc"])
 def test_indexes_where_rows_have_no_elements_are_checked_as_on_the_host(kind, name):
-    """For wrong indexes of rows without elements, NumPy 1 only warns, and NumPy 2 raises; so does the device."""
+    """If rows have no elements, NumPy 1 warns about wrong indexes, and NumPy 2 raises; the device does the same."""
     x, i, v = tt.fmatrix(), tt.lvector(), tt.fscalar()
     base, index, value = NO_ELEMENTS[name](x, i, v)
     change = {"take": lambda part, _: part, "set": tt.set_subtensor, "inc": tt.inc_subtensor}[kind]

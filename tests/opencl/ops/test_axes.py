@@ -1,4 +1,4 @@
-"""Theano's ops along axes, lifted, compared with the host: cumulative ops, largest elements, sorted vectors."""
+"""Lifted ops along axes (cumulative ops, largest elements, sorted vectors) agree with the host."""
 
 from __future__ import annotations
 

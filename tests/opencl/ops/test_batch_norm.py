@@ -1,4 +1,4 @@
-"""Batch normalization on the device compared with NumPy in double precision, and with the host."""
+"""Batch normalization on the device agrees with NumPy in double precision, and with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of blocks that indexes select, and their gradients, compared with the host."""
+"""Products of blocks that indexes select, and the gradients of these products, agree with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complex numbers on the device compared with NumPy and the host."""
+"""Complex numbers on the device agree with NumPy and the host."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def complexes(dtype, shape=(), size=3.0):
 
 
 def ends(dtype):
-    """Return complex numbers with all pairs of `ENDS` as parts; no arithmetic changes the infinite parts."""
+    """Return complex numbers with all pairs of `ENDS` as real and imaginary parts, set without arithmetic."""
     value = np.empty((len(ENDS), len(ENDS)), dtype)
     value.real, value.imag = np.meshgrid(ENDS, ENDS)
     return value.ravel()

@@ -1,4 +1,4 @@
-"""Theano's convolutions and their gradients, lifted, compared with NumPy and with the host."""
+"""Lifted convolutions and their gradients agree with NumPy and with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross entropies of classes, on the device, compared with the host."""
+"""Cross entropies of class labels on the device agree with the host."""
 
 from __future__ import annotations
 

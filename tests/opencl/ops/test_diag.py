@@ -1,4 +1,4 @@
-"""Theano's diagonals, lifted, compared with the host."""
+"""Lifted ops that take or make diagonals agree with the host."""
 
 from __future__ import annotations
 

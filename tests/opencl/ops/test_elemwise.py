@@ -1,4 +1,4 @@
-"""OpenCLElemwise compared with NumPy, for various shapes, layouts and dtypes, including in place."""
+"""OpenCLElemwise agrees with NumPy for various shapes, layouts and dtypes, also in place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "floa
 
 
 def check(op, pairs, patterns=None):
-    """Compare an op on the device with the host's Elemwise; `pairs` are values and device arrays."""
+    """Compare an op on the device with the host's Elemwise; `pairs` are NumPy arrays and equal device arrays."""
     hosts, arrays = zip(*pairs)
     patterns = patterns or [tuple(length == 1 for length in value.shape) for value in hosts]
     node = OpenCLElemwise(op)(*[variable(v, p) for v, p in zip(hosts, patterns)], return_list=True)[0].owner

@@ -1,4 +1,4 @@
-"""Reductions of axes without elements: the value of Theano's Python linker, or an error of the same class."""
+"""Reductions of axes without elements give the value of Theano's Python linker, or an error of the same class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REDUCTIONS = {
 #: The reductions that have no value if there are no elements; each test run includes them.
 QUICK = ("CAReduce of maximum", "argmax", "sum", "max_and_argmax")
 DTYPES = ["float64", "float16", "float32", "int8", "uint8", "int64", "uint64", "bool", "complex128"]
-#: Dtypes whose values and errors are the same as for another dtype of their kind, so they are tested only thoroughly.
+#: Dtypes that behave like another dtype of their kind, so that only thorough tests include them.
 THOROUGH = ["float32", "uint8", "int64"]
 CASES = [
     pytest.param(

@@ -1,4 +1,4 @@
-"""Theano's Fourier transforms, lifted, compared with the host."""
+"""Lifted Fourier transforms agree with the host."""
 
 from __future__ import annotations
 

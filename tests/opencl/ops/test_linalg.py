@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular solutions on the device, compared with the host, including its errors."""
+"""Cholesky factors and triangular solutions on the device equal the host's, and so do the errors."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_shared_variables_keep_their_values_when_there_is_no_factor(default):
 
 
 def test_plans_repeat_the_launches(default, monkeypatch):
-    """When a plan is repeated, Python only transfers the findings about errors; it checks them if they have changed."""
+    """When a plan is repeated, Python only copies the error flags to the host, and checks them if they have changed."""
     runs = []
     for operation in (CheckedCholesky, CheckedSolveTriangular):
         run = operation.run

@@ -1,4 +1,4 @@
-"""Theano's patches of images, lifted, compared with the host."""
+"""Lifted ops that take patches of images agree with the host."""
 
 from __future__ import annotations
 

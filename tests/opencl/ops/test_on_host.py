@@ -1,4 +1,4 @@
-"""Linear algebra that the host computes within device graphs."""
+"""The host computes some linear algebra within device graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TALL = RNG.normal(size=(5, 3))
 
 @pytest.fixture(params=[True, False], ids=["shared", "apart"])
 def each_memory(request, monkeypatch):
-    """Run a test with a device that shares the host's memory, and with one that seems not to."""
+    """Run a test with a device that shares the host's memory, and with a device that seems to have its own memory."""
     context = get_context(NAME)
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=request.param))
     return request.param

@@ -1,4 +1,4 @@
-"""A device op has the parameters of the host's op, with the op cache installed, uninstalled, or installed later."""
+"""A device op has the parameters of the host's op, whether the op cache is installed, was installed, or is off."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CACHE = {"installed": optdb.cache.install, "uninstalled": uninstalled, "off": co
 
 @pytest.fixture(scope="module", params=CACHE)
 def cache(request):
-    """Bring the op cache into each of the states in `CACHE`."""
+    """Run tests in each state of the op cache that `CACHE` lists."""
     with CACHE[request.param]():
         yield
 

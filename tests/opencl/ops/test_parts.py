@@ -1,4 +1,4 @@
-"""Theano's joins, splits and changes of parts, lifted, compared with the host."""
+"""Lifted joins, splits and changes of slices agree with the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from optdb.opencl.ops.parts import (
 )
 from tests.opencl.lifted import both, lifted_function, ops_of
 
-#: The index of x[a:b:c] in the representation of the host's ops.
+#: The index of x[a:b:c], as the host's ops represent it.
 SLICE = [slice(int64, int64, int64)]
 
 

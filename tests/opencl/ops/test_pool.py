@@ -1,4 +1,4 @@
-"""Theano's pooling, its gradients and their derivatives, lifted, compared with the host's C code.
+"""Lifted pooling, its gradients and their derivatives agree with the host's C code.
 
 The host's pooling in Python does not run with the installed NumPy; its C code does.
 """

@@ -1,4 +1,4 @@
-"""Lifted products of matrices and vectors, and softmax, compared with NumPy and the host."""
+"""Lifted products of matrices and vectors, and lifted softmax, agree with NumPy and the host."""
 
 from __future__ import annotations
 

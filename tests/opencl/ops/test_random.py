@@ -51,7 +51,7 @@ def test_a_negative_seed(each_device_kind):
 
 
 def functions(outputs_of, shared_on_device=True, linker="py"):
-    """Return a function compiled for the host, and the same function for the device, both with the usual optimizer."""
+    """Compile a function for the host and for the device with the usual optimizer; return both functions."""
     made = []
     mode = theano.Mode(linker, "fast_run")
     for here in ("cpu", NAME):
@@ -84,8 +84,8 @@ def test_streams_go_on_alike(shared_on_device):
         np.testing.assert_allclose(got[2], want[2], rtol=1e-5)
     ops = ops_of(on_device)
     assert OpenCLMRGUniform in ops and mrg_uniform not in ops
-    # Theano's virtual machine does not hold back commands. A call may stop halfway, so no op overwrites state on the
-    # device.
+    # Theano's virtual machine does not delay commands until all nodes have run. A call may stop halfway, so no op
+    # overwrites state on the device.
     nodes = [n for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform)]
     assert {n.op.inplace for n in nodes} == {not shared_on_device}
 

@@ -1,4 +1,4 @@
-"""Reductions on the device compared with the host's, over axes, layouts and dtypes."""
+"""Reductions on the device agree with the host's for all axes, layouts and dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's sorting ops, lifted, compared with the host."""
+"""Lifted sorting ops agree with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of arrays on the device compared with NumPy: axes, parts, shapes, patterns; and that they copy nothing."""
+"""Views of device arrays (axes, slices, shapes, broadcast patterns) equal NumPy's, and copy nothing."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_products_that_others_want_and_other_sums():
 
 
 def test_a_reshape_of_other_rows():
-    """A reshape splits each row of the product in two, so the bias is not a bias of whole rows: it is repeated."""
+    """A reshape splits each row of the product in two, so the bias repeats within a row of the product."""
     columns = x.dot(w).reshape((x.shape[0] * 2, b.shape[0]))
     for shape in ((6, 5, 4), (2, 3, 8)):
         rows, inner, cols = shape

@@ -21,7 +21,7 @@ WIDTH = 5
 pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
-#: The original function; most tests replace it by a function that does not depend on the device's speed.
+#: The original `is_quicker`, which most tests replace by a function that does not depend on the device's speed.
 IS_QUICKER = hoisting.is_quicker
 
 

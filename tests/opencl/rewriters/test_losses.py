@@ -31,13 +31,13 @@ def values_of(rows=5, columns=7, seed=0):
 
 
 def function(mode, *outputs):
-    """Return a function whose matrix is a product, so that this matrix and everything after it are on the device."""
+    """Return a function of a matrix that the device computes as a product, so that everything after it is lifted."""
     product = x.dot(tt.eye(x.shape[1]) * 1.5)
     return theano.function(INPUTS, theano.clone(list(outputs), {x: product}), mode=mode, on_unused_input="ignore")
 
 
 def count(*outputs, values=None):
-    """Compare with the host; return how many nodes compute entropies and gradients, and how many only gradients."""
+    """Compare with the host; return the numbers of nodes that compute entropies and gradients, or only gradients."""
     values = values or values_of()
     want = function(HOST, *outputs)(*values)
     f = function(LIFTED, *outputs)

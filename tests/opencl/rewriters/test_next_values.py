@@ -1,4 +1,4 @@
-"""The memory of next values of shared host variables is not overwritten by other code."""
+"""No other code overwrites the memory of the next values of shared host variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 def count_up(mode):
-    """Return a function that overwrites its second argument (a mutable one), and the variable that it updates."""
+    """Return a function that overwrites its mutable second argument, and the shared variable that it updates."""
     x, y = tt.fvector("x"), tt.lvector("y")
     counts = theano.shared(np.zeros(2, "int64"), "counts")
     more = tt.inc_subtensor(y[::-1], 1)
@@ -32,7 +32,7 @@ def overwrite_after_calls(call, get):
 
 
 def add_flipped(mode):
-    """Return a function that overwrites a view of its argument on the device, and the variable that it updates."""
+    """Return a function that overwrites a view of its argument on the device, and the variable it updates."""
     x = tt.fvector("x")
     total = theano.shared(np.zeros(2, "float32"), "total")
     more = tt.inc_subtensor(x[::-1][:2], 1)
@@ -41,7 +41,7 @@ def add_flipped(mode):
 
 
 def see_each_call(call, get):
-    """Call several times; check that each call sees the last call's state, which shares no memory with arguments."""
+    """Check in several calls that each call reads the last call's state, which shares no memory with arguments."""
     before = np.zeros(2)
     for start in (10, 20, 30, 40, 50):
         present, more = call(np.array([start, start + 1], "float32"))

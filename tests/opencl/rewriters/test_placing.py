@@ -1,4 +1,4 @@
-"""Gradients of slices: chains of increments of zeros become one array of parts, if the result stays the same."""
+"""Chains of increments of zeros (gradients of slices) become one array of parts, if the result stays the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ x, y = tt.dmatrix("x"), tt.dmatrix("y")
 
 
 def count(outputs, *kinds, shape=(5, 12)):
-    """Compare the device with the host in several calls; for each of `kinds`, return the number of nodes."""
+    """Compare the device with the host in several calls; return the number of nodes of each class in `kinds`."""
     values = [RNG.uniform(-1, 1, shape) for _ in range(2)]
     expected = theano.function([x, y], outputs, mode=HOST, on_unused_input="ignore")(*values)
     f = theano.function([x, y], outputs, mode=LIFTED, on_unused_input="ignore")

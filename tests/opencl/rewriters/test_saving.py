@@ -1,4 +1,4 @@
-"""Loops save products that their gradients would compute again, if the gradients need exactly these products."""
+"""If a loop's gradient needs exactly the products that the loop computes, the loop saves them for the gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.opencl.rewriters import hoisting
 from tests.effort import examples
 
 HOST = theano.Mode("py", "merge")
-# Without fusion, because NumPy cannot compute fused scalars of more than 32 operands.
+# Fusion is excluded, because NumPy cannot compute fused scalars of more than 32 operands.
 LIFTED = theano.Mode("py", "fast_run").including("opencl").excluding("fusion")
 WIDTH = 4
 
@@ -26,7 +26,7 @@ x = tt.dtensor3("x")
 w, u = tt.dmatrix("w"), tt.dmatrix("u")
 
 
-#: The original function; most tests replace it by a function that does not depend on the device's speed.
+#: The original function, which most tests replace by a function that does not depend on the device's speed.
 IS_QUICKER = hoisting.is_quicker
 
 
@@ -36,7 +36,7 @@ def like_a_gpu(monkeypatch):
 
 
 def compared(outputs, steps=4, rows=3, seed=1):
-    """Compare device and host; return how many nodes use saved products, and how often a product is computed."""
+    """Compare device and host; return how many nodes use saved products, and how many products are computed again."""
     rng = np.random.RandomState(seed)
     values = [rng.uniform(-1, 1, shape) for shape in ((steps, rows, 2 * WIDTH), (WIDTH, 2 * WIDTH), (WIDTH, WIDTH))]
     expected = theano.function([x, w, u], outputs, mode=HOST, on_unused_input="ignore")(*values)
@@ -102,7 +102,7 @@ def test_a_product_with_another_matrix_is_computed():
 
 
 def test_states_of_other_steps_are_multiplied():
-    """The second loop multiplies the same states with the same matrix, but adds the addends of other steps."""
+    """The second loop multiplies the same states by the same matrix, but it adds the terms of other steps."""
     states = looped()
     again, _ = theano.scan(
         lambda h, part, w: tt.tanh(part + h.dot(w)), sequences=[states[:-1], x[::-1][:-1]], non_sequences=w

@@ -21,7 +21,7 @@ COUNT = 9
 pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
-#: The original function; most tests replace it by a function that does not depend on the device's speed.
+#: The original function, which most tests replace by a function that does not depend on the device's speed.
 IS_QUICKER = stacking.is_quicker
 
 
@@ -36,7 +36,7 @@ z = tt.dmatrix("z")
 
 
 def count(outputs, shapes_of_x, shapes_of_y, shape_of_z=(5, 6)):
-    """Compare device and host; return the numbers of joins, their products, other products, and added products."""
+    """Compare device and host; count joins, products of joined matrices, other products, and Gemms."""
     inputs = [*xs, *ys, z]
     values = [RNG.uniform(-1, 1, shape) for shape in (*shapes_of_x, *shapes_of_y, shape_of_z)]
     expected = theano.function(inputs, outputs, mode=HOST, on_unused_input="ignore")(*values)
@@ -113,7 +113,7 @@ def test_lengths_that_do_not_fit_are_refused():
     f = theano.function([*xs, *ys], summed([x.dot(y) for x, y in zip(xs, ys)]), mode=LIFTED)
     with pytest.raises(ValueError, match="whose other lengths are equal"):
         f(*[np.ones(shape) for shape in (*shapes[0], *shapes[1])])
-    # The joined matrices would have shapes that fit, but the separate ones do not.
+    # The shapes of the joined matrices would fit, but those of the separate matrices do not.
     shapes = [(5, 3), (5, 2)] + [(5, 1)] * (COUNT - 2), [(2, 6), (3, 6)] + [(1, 6)] * (COUNT - 2)
     with pytest.raises(ValueError, match=r"a product of \(5, 3\) and \(2, 6\)"):
         f(*[np.ones(shape) for shape in (*shapes[0], *shapes[1])])

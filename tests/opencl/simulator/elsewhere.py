@@ -1,4 +1,4 @@
-"""Functions that use a simulator in other processes, which import this module, and thereby optdb before Theano."""
+"""Contains a function for other processes, which import optdb before Theano because they import this module."""
 
 from __future__ import annotations
 

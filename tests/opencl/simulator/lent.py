@@ -1,4 +1,4 @@
-"""Arrays that are large enough to be used in place, and a counter of copied bytes."""
+"""Makes arrays that are large enough to be used in place, and counts copied bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numbers(seed=0, shape=N):
 
 
 def called(sim, *args, times=3):
-    """Call several times: the first call records, and the second call makes the plan."""
+    """Call a simulator several times: the first call records commands, and the second call makes the plan."""
     for _ in range(times):
         result = sim(*args)
     return result

@@ -1,4 +1,4 @@
-"""Functions for the tests of this folder, and simulators of them."""
+"""Makes functions and their simulators, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.device.plans.plan import Plan
 def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:
     """Return a function compiled for the host, and a simulator of it.
 
-    Nodes are not fused, because Theano computes fused nodes element by element in Python, and other nodes with NumPy.
+    Nodes are not fused, because Theano's Python code computes fused nodes element by element, without NumPy.
     """
     mode = theano.Mode(linker="py", optimizer="fast_run").excluding("fusion")
     f = theano.function(inputs, outputs, mode=mode, **kwargs)
@@ -28,7 +28,7 @@ def plan_of(sim: optdb.SimulatorOCL) -> Plan:
 
 
 def chain(length: int) -> tuple[Any, Any, Any]:
-    """Return a matrix, shared weights, and a value that many small commands compute from them."""
+    """Return a matrix, shared weights, and a value that many small commands compute from the matrix and the weights."""
     x = tt.fmatrix("x")
     w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
     value = x
@@ -38,7 +38,7 @@ def chain(length: int) -> tuple[Any, Any, Any]:
 
 
 def training_step() -> tuple[Any, optdb.SimulatorOCL, Any, tuple[np.ndarray, np.ndarray]]:
-    """Return a function that trains, a simulator of it, its weights, and its arguments."""
+    """Return a training function, its simulator, its weights, and its arguments."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 5).astype("float32"), name="w")

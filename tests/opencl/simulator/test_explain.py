@@ -1,4 +1,4 @@
-"""The output of `explain` for functions of mode OPENCL, whose device graph is not the graph in ``maker``."""
+"""`explain` shows the device graphs of functions of mode OPENCL, which are not the graphs in ``maker``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps of whole models (``profiles.models``), exported: they train like the simulator."""
+"""Exported training steps of whole models (``profiles.models``) train like the simulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optdb.opencl.exporting import Untraceable
 from profiles import models
 from tests.opencl.exported import context_of_kind
 
-#: Sizes, the batch axis of each argument, and another batch size for which the trace is valid.
+#: Each case has sizes, the batch axis of each argument, and another batch size for which the trace is valid.
 CASES = {
     "mlp": ({"depth": 2, "width": 16, "batch": 12}, (0, 0), 14),
     "convnet": ({"batch": 6}, (0, 0), 7),
@@ -51,7 +51,7 @@ def batch_of(data, axes, n):
     "name", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.slow) for name in CASES]
 )
 def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
-    # The number of compute units determines how work is divided, and therefore for which batch sizes a trace is valid.
+    # A trace is valid for batch sizes with the same division of work, which depends on the number of compute units.
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", replace(context.profile, compute_units=2))
     sizes, axes, other = CASES[name]

@@ -1,4 +1,4 @@
-"""Simulators of functions of all kinds, compiled or obtained in any way."""
+"""There can be simulators of all kinds of functions, however the functions were compiled or obtained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICE_MODE = theano.compile.get_default_mode().including("opencl")
 
 
 def agree(f, *args):
-    """Compare three calls of a simulator with three of its function."""
+    """Compare three calls of a simulator with three calls of its function."""
     sim = optdb.SimulatorOCL(f, device="dev0")
     for _ in range(3):
         ours, theirs = sim(*args), f(*args)

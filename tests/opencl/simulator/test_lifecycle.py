@@ -169,7 +169,7 @@ def test_debugprint_is_as_before_for_everything_else():
 
 
 class Steps:
-    """Records how many steps each call runs, and pretends that steps take time."""
+    """A fake call that records how many steps it runs, and a fake clock in which steps take time."""
 
     def __init__(self, monkeypatch, seconds):
         self.chunks = []

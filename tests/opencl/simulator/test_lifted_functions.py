@@ -1,4 +1,4 @@
-"""Simulators of functions that were already compiled for the device: their graphs are lifted a second time."""
+"""A simulator of a function that was compiled for the device lifts the function's graph a second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contiguous shared variables: functions read and write them in place, and one transfer copies all of them."""
+"""Functions read and write contiguous shared variables in place, and one transfer copies all of them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_arrays_stay_where_they_are(sim, variables):
 
 
 def commit_of(sim):
-    """Return the commands that commit next values at the end of a simulator's call."""
+    """Return the commands with which a simulator's call commits next values at its end."""
     entry = sim._executable.run._current_entry()
     entry.plan.restore_cells()
     return entry.plan.commit.commands()

@@ -16,7 +16,7 @@ _MOST_MODULES = 7
 
 
 def paths_to_commands(call):
-    """For each time a call enqueues commands, return the package's modules on the stack, the outermost one first."""
+    """Whenever a call enqueues commands, record optdb's modules on the stack, outermost first; return these lists."""
     paths = []
 
     def note(frame, event, _):

@@ -1,4 +1,4 @@
-"""Simulators are pickled and copied: functions, the requested device, and the state."""
+"""Pickles and copies of simulators contain the functions, the requested device, and the state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_DEVICE = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexist
 
 
 def make(device="dev0"):
-    """Return a simulator with two methods, after it has been used."""
+    """Return a simulator with two methods that has already been called."""
     x = tt.fmatrix("x")
     w = theano.shared(np.ones((3, 2), "float32"), name="w", target="cpu")
     count = theano.shared(np.int64(0), name="count")

@@ -1,4 +1,4 @@
-"""Simulators of random functions, some with shared and updated inputs, return the functions' results in each call."""
+"""In each call, simulators of random functions (some with shared and updated inputs) return the functions' results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.topo.test_values import compare, expressions, tolerance
 
 
 def next_value(x, outputs):
-    """Return the next value of a shared variable: an output that fits, or the variable, negated if it is signed."""
+    """Return a next value for `x`: an output with the same type and shape, or else `x`, negated unless boolean."""
     for out in outputs:
         if out.type == x.type and getattr(out.tag, "drawn_shape", None) == x.tag.drawn_shape:
             return out
@@ -25,7 +25,7 @@ def next_value(x, outputs):
 
 @st.composite
 def functions(draw):
-    """Draw a function, its arguments for calls, and the tolerances of its results."""
+    """Draw a function, arguments for its calls, and tolerances for its results."""
     inputs, outputs, values = draw(expressions())
     shared, free, given_values = {}, [], []
     for x, value in zip(inputs, values, strict=True):

@@ -1,4 +1,4 @@
-"""Many steps in one call equal as many calls of the function."""
+"""One call with many steps gives the same results as that many calls of the function."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_input_that_a_call_overwrites_is_given_anew():
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 @pytest.mark.parametrize("with_float", [False, True])
 def test_each_step_reads_an_argument_that_it_may_overwrite_as_it_was_passed(dtype, with_float):
-    """Integers are overwritten on the host, in the caller's array; floats are overwritten on the device."""
+    """In-place ops overwrite integers in the caller's array on the host, and floats on the device."""
     x = tt.TensorType(dtype, (False,))("x")
     s = theano.shared(np.zeros(3, dtype), "s")
     outputs = [x.sum()] + [tt.exp(tt.cast(x, "float32"))] * with_float
@@ -162,7 +162,7 @@ def test_an_argument_may_be_called_times():
 
 @pytest.mark.parametrize("size", [8, 2000])
 def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(size):
-    """The classes are host values, so recorded commands of nodes that read them contain the recorded call's classes."""
+    """The class labels are host values, so commands of nodes that read them were recorded with other labels."""
     f, sim, w, (x, y) = training_step()
     x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
     last = y.copy()

@@ -1,4 +1,4 @@
-"""The code of the thread "Strategy for OpenCL support" (theano-dev, May 2013), for current Python and Theano.
+"""Runs the code of the thread "Strategy for OpenCL support" (theano-dev, May 2013) with current Python and Theano.
 
 Only obsolete parts are changed: `theano.function` takes a mode where it took a linker, and the backends are called
 `opencl_backend`. Lines that the thread omits (the definitions of x and y) are in the fixtures.

@@ -1,4 +1,4 @@
-"""The comparison of many small models in PyTensor's default mode and in both device modes."""
+"""The command compares many small models in PyTensor's default mode and in both device modes."""
 
 from __future__ import annotations
 

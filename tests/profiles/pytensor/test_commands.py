@@ -42,13 +42,13 @@ def shown(renderable):
 
 
 def evaluated(*numbers):
-    """Return a fake `values.compare`, whose calls return the given answers one after the other."""
+    """Return a fake `values.compare` that returns the next of the given answers in each call."""
     answers = iter([[[[logp], list(dlogp)]] for logp, dlogp in numbers])
     return lambda *arguments, **options: next(answers)
 
 
 class FakeWorker:
-    """A worker that reports times without measuring any; the times depend on the side and on the number of turns."""
+    """A fake worker; the times that it reports depend only on its mode and on the number of its measurements."""
 
     ended = 0
 

@@ -1,4 +1,4 @@
-"""The twelve models: seeded data, sizes, and gradients that match their log densities."""
+"""Each of the twelve models has seeded data, the right sizes, and gradients that match its log density."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.processes import run_code
 
 
 class Compiler:
-    """Returns a separate library for each requested translation."""
+    """A fake compiler that returns a separate library for each requested translation."""
 
     def __init__(self):
         self.translations = []
@@ -61,7 +61,7 @@ COMPILE_AND_CALL = """
 @pytest.mark.skipif(not theano.config.cxx, reason="needs a C compiler")
 @pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])
 def test_a_module_whose_file_is_broken_is_compiled_again(tmp_path, kept):
-    """A machine that loses power may leave incomplete files."""
+    """A computer that loses power can leave incomplete files."""
     flags = f"base_compiledir={tmp_path}"
     assert run_code(COMPILE_AND_CALL, flags=flags).returncode == 0
     for path in tmp_path.glob("*/*/*.so"):

@@ -1,4 +1,4 @@
-"""Finding out which of the extensions that Theano builds in its compiledir are complete."""
+"""optdb finds out which of the extensions that Theano builds in its compiledir are complete."""
 
 from __future__ import annotations
 

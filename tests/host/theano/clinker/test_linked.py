@@ -14,7 +14,7 @@ from theano.gof.op import Op
 
 
 class WithoutCode(Op):
-    """Adds 1, in Python only."""
+    """An op without C code that adds 1."""
 
     __props__ = ("number",)
 

@@ -65,7 +65,7 @@ OPS = textwrap.dedent("""
 
 
 def run(code, folder, flags="", ops=OPS, **env):
-    """Run code after `OPS` in a compiledir, compiled as for users; return its output, which is JSON."""
+    """Run `OPS` and then `code` in a process with users' compiler settings; return the code's output, which is JSON."""
     as_for_users = "gcc.cxxflags=,optdb.clinker=auto"
     flags = f"base_compiledir={with_extensions(folder)},{as_for_users},{flags}"
     done = run_code(ops + textwrap.dedent(code), flags=flags, env=env)
@@ -283,7 +283,7 @@ def test_references_are_counted_as_by_theanos_own_code(tmp_path):
     counts_are_equal, no_drift, errors, left = run(code, tmp_path, UNOPTIMIZED)
     assert counts_are_equal == [True, True, True]
     assert no_drift
-    # Theano's own code raises the same errors. Only the list and `getrefcount` still refer to a cell.
+    # Theano's own code raises the same errors. Only the list `cells` and `getrefcount` still refer to a cell.
     assert errors == ["NotImplementedError", "ValueError"]
     assert left <= 2
 

@@ -39,7 +39,7 @@ def test_theano_s_patterns_are_found():
     assert not re.search(r"std::|PyArray_Resize|mis-match|Not enough dimensions", text)
     for name in ("set_rank_error", "set_length_error", "resized", "sort_axes"):
         assert name in text
-    # One call compares the first input with both other inputs, along both axes.
+    # One call of the outlined function compares the first input with both other inputs, along both axes.
     assert "set_length_error(4, axes, lengths)" in text
 
 
@@ -112,7 +112,7 @@ def laid_out(draw, array):
 
 
 def drawn_operations(count):
-    """For each operation, draw broadcast patterns of one rank, a dtype, and whether it overwrites its first input."""
+    """Draw operations; each has broadcast patterns of one rank, a dtype, and a flag to overwrite its first input."""
     rng = random.Random(0)
     operations = []
     for _ in range(count):

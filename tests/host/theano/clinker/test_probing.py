@@ -1,4 +1,4 @@
-"""Theano's questions to the compiler are cached under everything that the answers depend on, and nothing else."""
+"""Cached answers about the compiler have keys with everything that the answers depend on, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optdb.host.theano.clinker import probing
 
 
 class Answers:
-    """Keeps answers in memory instead of on disk."""
+    """A cache that keeps answers in memory instead of on disk."""
 
     def __init__(self):
         self.known = {}

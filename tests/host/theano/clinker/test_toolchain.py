@@ -17,7 +17,7 @@ from optdb.host.theano.clinker.toolchain import Toolchain
 
 @pytest.fixture
 def compiler(tmp_path):
-    """A file that can be executed."""
+    """The path of an executable script that pretends to be a compiler."""
     path = tmp_path / "cc"
     path.write_text("#!/bin/sh\necho libraries: =/a:/b\n")
     path.chmod(0o755)
@@ -25,7 +25,7 @@ def compiler(tmp_path):
 
 
 class Finder:
-    """Finds an answer, and counts the requests."""
+    """A function that returns an answer, and counts its calls."""
 
     def __init__(self, answer):
         self.answer = answer

@@ -1,4 +1,4 @@
-"""How source code is joined into translation units, and shortened."""
+"""The source code of modules is joined into translation units, and shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of compiled functions: their in-place nodes run after the nodes that read the same memory."""
+"""In copies of compiled functions, in-place nodes run after the nodes that read the same memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import theano
 import theano.tensor as tt
 
 MATRIX = np.arange(9.0).reshape(3, 3)
-#: Ways to make a function from another function's optimized graph.
+#: Modes and methods that make a function from another function's optimized graph.
 COPIES = {
     "copy": lambda f: f.copy(),
     "copy of a copy": lambda f: f.copy().copy(),
@@ -40,7 +40,7 @@ def test_readers_run_before_nodes_that_overwrite(way, mode):
 
 
 def overwriting(mode):
-    """Return a function that overwrites a shared variable with a product and also reads it, and the variable."""
+    """Return a function and its shared variable, which the function both reads and overwrites with a product."""
     x, y = tt.dmatrices("x", "y")
     w = theano.shared(np.ones((3, 3)), name="w")
     f = theano.function([x, y], [w + 1, w.sum(axis=0)], updates=[(w, w - 0.1 * tt.dot(x, y))], mode=mode)
@@ -64,7 +64,7 @@ def test_swapped_variables(again, mode):
 
 
 def test_the_order_is_that_of_the_original():
-    """In copies, in-place nodes wait for the same nodes as in the original, because copies have a destroy handler."""
+    """Copies have a destroy handler, so their in-place nodes wait for the same nodes as in the original."""
     f, _ = overwriting(theano.Mode("py", "fast_run"))
     names = [
         {str(node): sorted(map(str, before)) for node, before in function.maker.fgraph.orderings().items() if before}
@@ -82,7 +82,7 @@ def test_a_graph_without_in_place_nodes_gets_no_handler():
 @pytest.mark.parametrize("updated_first", [True, False])
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_first):
-    """Two inputs of the copy are one variable: its next value overwrites one input, and the other is read later."""
+    """One variable is two inputs of the copy; its next value overwrites one input, and the other is read later."""
     w, u = theano.shared(np.ones(3), name="w"), theano.shared(np.full(3, 2.0), name="u")
     following = w * 3
     total = following.sum() * u

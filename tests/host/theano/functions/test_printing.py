@@ -12,7 +12,7 @@ from theano.scalar import Composite, float64
 
 
 def composite(levels):
-    """Return a Composite with the given number of levels, each of which uses the result of the last one twice."""
+    """Return a Composite with some levels; each level uses the result of the last level twice."""
     x, y = float64("x"), float64("y")
     out = x + y
     for _ in range(levels):

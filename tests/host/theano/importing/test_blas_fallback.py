@@ -1,4 +1,4 @@
-"""Without a BLAS, the C code of each op that calls one computes with NumPy."""
+"""Without a BLAS, the C code of ops that would call a BLAS computes with NumPy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def correlation(op, ndim):
         x, y = tt.TensorType(dtype, (False,) * ndim)(), tt.TensorType(dtype, (False,) * ndim)()
         out = op(x, y)
         slopes = theano.grad(None, [x, y], known_grads={out: out})
-        # Each of the three matrix products determines one of the sums.
+        # Each of the three sums depends on one of the three matrix products.
         sums = tt.stack([out.sum(), (slopes[0] * x).sum() / (out**2).sum(), (slopes[1] * y).sum() / (out**2).sum()])
         shapes = [(2, 3, *(4,) * (ndim - 2)), (2, 3, *(2,) * (ndim - 2))]
 

@@ -1,4 +1,4 @@
-"""Finding a BLAS by linking."""
+"""optdb searches for a BLAS by linking with several libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.theano.importing import blas_fallback
 
 @pytest.fixture
 def linker(monkeypatch, tmp_path):
-    """A fake compiler: ``linker.works`` determines what links, ``linker.tried`` records the attempts."""
+    """A fake compiler: ``linker.works`` determines which options link, and ``linker.tried`` records the attempts."""
 
     class Linker:
         works: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Theano, imported after optdb or before it."""
+"""Theano works whether it is imported after optdb or before it."""
 
 from __future__ import annotations
 

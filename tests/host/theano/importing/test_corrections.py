@@ -45,7 +45,7 @@ def test_bits_of_integers(dtype):
 
 @pytest.mark.parametrize("mode", [PY, optdb.mode(PY)], ids=["stock", "engine"])
 def test_the_gradient_of_a_decomposition_that_fails(mode):
-    """The gradient's graph tests several times, with an inverted flag, whether all steps have succeeded."""
+    """The graph of this gradient tests an inverted flag several times, to find out whether all steps have succeeded."""
     x = tt.dmatrix()
     f = theano.function([x], tt.grad(Cholesky(lower=True, on_error="nan")(x).sum(), x), mode=mode)
     assert np.isnan(f([[1, 0.2], [0.2, -2]])).all()

@@ -13,7 +13,7 @@ from tests.processes import output, python, python_path, run_code
 
 SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
 
-#: Maps a setting of THEANO_FLAGS to the error of Theano's import.
+#: Maps a wrong setting in THEANO_FLAGS to the error that importing Theano raises.
 MISTAKES = {
     "optdb.tpoo=True": "optdb.tpoo: no such flag; did you mean optdb.topo?",
     "optdb.max_use=3": "optdb.max_use: no such flag; did you mean optdb.max_use_ratio?",
@@ -48,7 +48,7 @@ SETTINGS_OF_BACKEND = {
 
 @pytest.fixture(scope="module")
 def errors():
-    """Map each wrong setting to the error of Theano's import; one process imports Theano with all settings in turn."""
+    """Import Theano with each wrong setting in turn, in one process; map each setting to the error."""
     code = f"""
         import json, os, sys
         import optdb

@@ -1,4 +1,4 @@
-"""The error if Theano cannot work."""
+"""optdb's error message if Theano cannot work."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_on_random_graphs(checked):
 
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (0, 1, 2)])
 def test_a_factor_stays_within_a_product_of_some_axes(axis):
-    """Theano 1.0.5 alone moves the factor out of the product, raised to the power of the total number of elements."""
+    """A wrong rewriter of Theano 1.0.5 moves the factor out of the product, raised to the total number of elements."""
     value = np.random.default_rng(1).uniform(0.5, 1.5, (3, 5, 2))
     x = tt.dtensor3("x")
     outputs = [(-x).prod(axis=axis), (2 * x).prod(axis=axis), (x * x[0, 0, 0]).prod(axis=axis)]

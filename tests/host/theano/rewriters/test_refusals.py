@@ -1,4 +1,4 @@
-"""A rewriter that the engine skips would decline again."""
+"""The engine only skips rewriters that would decline a node again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_simplifiers_of_somebody_elses_may_look_anywhere(monkeypatch):
 
 
 def test_patterns_that_begin_at_the_users_are_asked_again():
-    """The erf is visited before its user becomes 1 + erf, and that change does not change an input of the erf."""
+    """The node erf is visited before its user becomes 1 + erf; this change leaves the inputs of erf unchanged."""
     for rewriter in (rewriter for rewriter, facts in FACTS.items() if facts.lasting == ANY):
         assert getattr(rewriter, "get_nodes", None) is None, rewriter
         assert getattr(rewriter, "allow_multiple_clients", True), rewriter

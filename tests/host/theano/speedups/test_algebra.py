@@ -51,7 +51,7 @@ def stock_transform(canonizer, node):
 @pytest.mark.slow
 @given(expressions())
 def test_it_offers_what_stock_offers(expression):
-    """At each node, both canonizers return the same as Theano's own, also if they change nothing."""
+    """At each node, both canonizers return the same as Theano's own canonizers, even if they change nothing."""
     fgraph = FunctionGraph([X, Y, Z], [expression], clone=False)
     try:
         for node in fgraph.toposort():

@@ -19,7 +19,7 @@ BINARY = (tt.add, tt.mul, tt.sub, tt.true_div, tt.int_div, tt.pow, tt.lt, tt.eq,
 
 
 def description(node):
-    """The properties that distinguish elementwise nodes: ops, types, ranks."""
+    """Return the ops and types that distinguish elementwise nodes."""
     return (
         node.op,
         [var.type for var in node.inputs],
@@ -29,7 +29,7 @@ def description(node):
 
 
 def made(make):
-    """The description of the result of `make`, or the class of the error that it raises."""
+    """Return the description of the node that `make` returns, or the class of the error that it raises."""
     try:
         return description(make())
     except Exception as error:

@@ -15,7 +15,7 @@ from optdb.host.theano.speedups import fresh
 
 
 def untraced(make):
-    """Return two results of `make` while a function is compiled: without and with optdb's patches."""
+    """Call `make` as during a compilation, without and with optdb's patches; return both results."""
     with as_when_compiling():
         stock = make()
         with optimizing():
@@ -23,7 +23,7 @@ def untraced(make):
 
 
 def fields(var):
-    """The attributes of a variable in order, except its number."""
+    """Return the attributes of a variable in order, except its number."""
     return [(name, vars(value) if name == "tag" else value) for name, value in vars(var).items() if name != "auto_name"]
 
 
@@ -148,7 +148,7 @@ def traced_by(function, *args):
 
 
 def both_traces(*args):
-    """Return the traces that Theano's function and optdb's function record, called from one line."""
+    """Call Theano's function and optdb's function from one line; return the stack traces that they record."""
     return [traced_by(function, *args) for function in (fresh._stock_add_tag_trace, fresh.add_tag_trace)]
 
 

@@ -1,4 +1,4 @@
-"""Lazy shapes equal Theano's shapes, and are built when they are queried."""
+"""Lazy shapes equal Theano's shapes, and are built only when they are queried."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ kinds, indices = st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 20
 
 
 class Side:
-    """A graph that is built and changed as drawn numbers say, so that equal numbers make equal graphs."""
+    """A graph that drawn numbers determine, so that equal numbers build and change equal graphs."""
 
     def __init__(self, build):
         self.pool = [tt.dmatrix("x"), tt.dmatrix("y"), tt.drow("z")]
@@ -96,7 +96,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
 @settings(max_examples=examples(200))
 @given(builds, st.lists(st.tuples(indices, kinds, indices, indices), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
-    """Query shapes after each change: if both were queried only later, they could be built from newer parts."""
+    """Query shapes after each change, because shapes that are queried later can be built from newer nodes."""
     with uncached_constants():
         theirs, ours = Side(build), Side(build)
         theirs.close(ShapeFeature())
@@ -269,7 +269,7 @@ def test_a_shape_is_taken_from_its_variable_s_replacement():
 
 @pytest.mark.parametrize("outputs", [lambda x: [x.shape[0], x.shape[0], x], lambda x: [x.shape[0], x, x.shape[0], x]])
 def test_an_array_and_its_length_are_returned_more_than_once(outputs):
-    """Theano's own feature confuses the copy of a length that the caller gets with the length of the array."""
+    """Results are correct, although Theano's own feature confuses the caller's copy of a length with the length."""
     x = tt.dmatrix("x")
     f = theano.function([x], outputs(x), mode=optdb.mode(STOCK))
     plain = theano.function([x], outputs(x), mode=theano.Mode("py", None))
@@ -294,7 +294,7 @@ RESHAPES = [
 @settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), indices, indices), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):
-    """Whichever variables are reshaped to the shapes of others, no rewriter makes a cycle."""
+    """Even if variables are reshaped to the shapes of other variables, no rewriter makes a cycle."""
     x, y = tt.dmatrix("x"), tt.dmatrix("y")
     pool = [x, y, STRIDED]
     for kind, first, second in steps:

@@ -1,4 +1,4 @@
-"""Two slices become one that selects the same elements, written as Theano writes it."""
+"""Two slices are merged into the same single slice as by Theano."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ n, k = tt.lscalar("n"), tt.lscalar("k")
 
 
 def merged(merge, first, second, shifted):
-    """Return start, stop and step of two merged slices of an axis of length n; `shifted` makes the first start at k."""
+    """Merge two slices of an axis of length n; return start, stop, step. With `shifted`, the first starts at k."""
     if shifted:
         first = slice(k, first.stop, first.step)
     with optimizing():

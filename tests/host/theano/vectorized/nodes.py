@@ -1,4 +1,4 @@
-"""Three ways to compute nodes: on whole arrays, by ``perform``, and by C code."""
+"""Computes nodes on whole arrays, with ``perform``, and with C code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that move elements, compared with ``perform``: increments of rows, and windows of images."""
+"""Incrementing rows and taking windows of images on whole arrays agrees with ``perform``."""
 
 from __future__ import annotations
 

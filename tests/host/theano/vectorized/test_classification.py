@@ -1,4 +1,4 @@
-"""Softmax and cross entropy of rows, compared with ``perform``."""
+"""Softmax and cross entropy, computed on whole arrays, agree with ``perform``."""
 
 from __future__ import annotations
 

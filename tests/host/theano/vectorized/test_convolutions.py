@@ -1,4 +1,4 @@
-"""Convolutions by matrix products, compared with ``perform`` of the abstract ops and the C code of CorrMM."""
+"""Convolutions by matrix products agree with ``perform`` of the abstract ops, and with the C code of CorrMM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def arrays_of(groups, dimensions=2, dtype="float64"):
 
 
 def nodes(family, options, dimensions, values, top):
-    """Return the nodes of the three ops with the arrays they take."""
+    """Return the nodes of the three ops, each with its input arrays."""
     images, kernel = values
     tensor = tt.TensorType("float64", [False] * (dimensions + 2))
     shape = tt.lvector()

@@ -1,4 +1,4 @@
-"""Uniform and multinomial draws, compared with ``perform`` and C code."""
+"""Uniform and multinomial draws on whole arrays agree with ``perform`` and C code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from optdb.host.theano.vectorized.registry import function_of
 from tests.host.theano.vectorized.nodes import assert_alike, by_c, by_perform, by_whole_arrays
 
 DTYPES = ["float16", "float32", "float64"]
-#: Numbers of streams and shapes of samples: there are no samples, fewer samples than streams, as many as streams, a
-#: multiple of the number of streams, and numbers between multiples.
+#: Numbers of streams and shapes of samples: no samples, fewer samples than streams, as many, a multiple, and numbers
+#: between multiples.
 SIZES = [(7, (0, 3)), (7, (5,)), (7, (7,)), (7, (3, 7)), (7, (4, 5)), (1, (9,)), (40, (2, 3, 50)), (7, ())]
 
 

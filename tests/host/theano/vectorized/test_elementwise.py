@@ -1,4 +1,4 @@
-"""Elementwise nodes computed on whole arrays: layouts, blocks, in-place work, shapes and errors."""
+"""Elementwise nodes that are computed on whole arrays: layouts, blocks, in-place ops, shapes and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fused(dtype="float64"):
 
 
 def node_of(op, arrays, broadcast=()):
-    """Return a node of an Elemwise for arrays; the arrays in `broadcast` are broadcast along axes of length 1."""
+    """Return a node for arrays; those with indexes in `broadcast` have broadcastable axes wherever the length is 1."""
     types = [
         TensorType(str(array.dtype), [length == 1 and index in broadcast for length in array.shape])
         for index, array in enumerate(arrays)
@@ -69,7 +69,7 @@ def test_broadcasting(shapes):
 
 @pytest.mark.parametrize("shapes", [((2, 1, 4), (2, 3, 1), (2, 1, 4)), ((1, 1), (1, 1), (3, 2)), ((), (), ())])
 def test_bounds_that_are_broadcast(shapes):
-    """If a lower bound is above the upper bound, the lower bound is used where x is below it."""
+    """If a lower bound is above the upper bound, elements of x below the lower bound become the lower bound."""
     arrays = [numbers(shape, seed) for seed, shape in enumerate(shapes)]
     (result,) = by_whole_arrays(node_of(Elemwise(ts.clip), arrays, broadcast={0, 1, 2}), arrays)
     x, low, high = arrays

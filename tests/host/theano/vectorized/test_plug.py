@@ -1,4 +1,4 @@
-"""The conditions under which nodes are computed on whole arrays."""
+"""Nodes are computed on whole arrays only under some conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling and its gradients, compared with Theano's C code."""
+"""Pooling and its gradients, computed on whole arrays, agree with Theano's C code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from theano.tensor.signal import pool
 
 from tests.host.theano.vectorized.nodes import assert_alike, by_c, by_perform, by_whole_arrays, numbers
 
-#: Window, stride, padding, and whether partial regions at the end are ignored.
+#: Each case has a window, a stride, a padding, and a flag to ignore partial regions at the end.
 GEOMETRIES = [
     ((2, 2), (2, 2), (0, 0), True),
     ((2, 3), (1, 2), (0, 0), True),
@@ -28,7 +28,7 @@ def geometry_of(window, stride, pad):
 
 
 def cases(mode, window, stride, pad, ignores):
-    """Return three nodes for a pooling mode, with their arrays: the pooling, its gradient, and the gradient of that."""
+    """Return nodes for a pooling mode, its gradient and that gradient's gradient, each with its arrays."""
     tensor, sizes = tt.dtensor4, tt.lvectors(3)
     geometry = geometry_of(window, stride, pad)
     forward = pool.Pool(ignore_border=ignores, mode=mode).make_node(tensor(), *sizes), [X, *geometry]

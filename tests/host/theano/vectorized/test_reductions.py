@@ -1,4 +1,4 @@
-"""Reductions and views of arrays, compared with ``perform``."""
+"""Reductions and views, computed on whole arrays, agree with ``perform``."""
 
 from __future__ import annotations
 

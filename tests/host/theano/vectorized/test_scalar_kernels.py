@@ -1,4 +1,4 @@
-"""Scalar ops computed on whole arrays, compared with the C code of a Composite of all ops for a dtype."""
+"""Scalar ops on whole arrays agree with C code, for which one Composite contains all ops of a dtype."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BINARY = [
 #: Ops whose C code aborts for some numbers, so only results for ordinary numbers are compared.
 DELICATE = [special.gammainc, special.gammaincc, special.chi2sf]
 TERNARY = [ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange]  # equal to other range ops, which would be merged
-#: Ops with no C code, or too little to compare with. `test_without_c_code` compares them with NumPy and SciPy.
+#: Ops whose C code is missing or too limited for comparisons. `test_without_c_code` compares them with NumPy and SciPy.
 NOT_IN_C = {
     *(scalars.Erfcx, scalars.Erfinv, scalars.Erfcinv, scalars.GammaU, scalars.GammaL, scalars.Jv, scalars.Iv),
     *(scalars.I0, scalars.I1, scalars.Real, scalars.Imag, scalars.Angle, scalars.Complex, scalars.ComplexFromPolar),
@@ -84,7 +84,7 @@ def without_zeros(array):
 
 
 def defined(op, arrays, dtype):
-    """Return where C defines the results; for example, not where an out-of-range float is cast to an integer."""
+    """Return a mask of the results that C defines; casts of out-of-range floats to integers are undefined."""
     x, *rest = arrays
     if isinstance(op, scalars.Cast) and x.dtype.kind == "f" and op.o_type.dtype.startswith(("int", "uint")):
         return np.isfinite(x) & (np.abs(x) < 100)

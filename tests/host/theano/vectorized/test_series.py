@@ -1,4 +1,4 @@
-"""Digamma and trigamma: few and many numbers, bounds of the series, and numbers that C does not support."""
+"""Digamma and trigamma of few or many numbers, near bounds of the series, and of numbers that C does not support."""
 
 from __future__ import annotations
 

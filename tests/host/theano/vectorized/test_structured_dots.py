@@ -1,4 +1,4 @@
-"""Gradients of products with a sparse matrix, compared with ``perform``."""
+"""Gradients of products with a sparse matrix, computed on whole arrays, agree with ``perform``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check of a simulator reports the step whose result differs from the host's, and no other."""
+"""A check of a simulator reports only the step whose result differs from the host's."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_wrong_arguments_are_those_of_a_call(step):
 
 @pytest.mark.slow
 def test_what_cancels_out_may_be_anything_small():
-    # The exact sum is 0, so it consists of rounding errors, like the gradient of a bias before a normalization.
+    # The exact sum is 0, so the computed sum is a rounding error, like the gradient of a bias before a normalization.
     x = tt.fmatrix("x")
     data = np.random.RandomState(0).randn(300, 40).astype("float32")
     report = simulated([x], ((x - x.mean(axis=0)) * 1000).sum(axis=0)).check(data)

@@ -47,7 +47,7 @@ def test_each_command_has_its_work(step):
     product = [row for row in report.rows if row.op == "OpenCLDot22"]
     assert [row.operations for row in product if row.operations] == [2 * 10 * 30 * 20]
     (tanh,) = [row for row in report.rows if "tanh" in row.op.lower()]
-    # Each element is read once and written once, in place or to another array.
+    # The kernel reads and writes each element once, in place or to another array.
     assert (tanh.nbytes, tanh.operations, tanh.kind) == (2 * 4 * 200, 200, "launch")
     assert tanh.gigabytes_per_second == pytest.approx(tanh.nbytes / tanh.device * 1e-9)
     assert tanh.gigaflops == pytest.approx(200 / tanh.device * 1e-9)

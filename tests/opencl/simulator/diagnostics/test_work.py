@@ -1,4 +1,4 @@
-"""Floating-point operations of nodes: exact counts for reductions with prologues and epilogues, and for products."""
+"""Profiles count the floating-point operations of products, and of reductions with prologues and epilogues, exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import optdb
 
 
 def counts(inputs, outputs, *args, kind):
-    """Return the numbers of operations that a profile shows for nodes of a class."""
+    """Return the number of operations that a profile shows for each node of a class."""
     function = theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer="fast_run"))
     rows = optdb.SimulatorOCL(function, device="dev0").profile(*args, n=1).rows
     return [row.operations for row in rows if row.op.startswith(kind) and row.operations is not None]

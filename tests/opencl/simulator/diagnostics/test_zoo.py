@@ -1,4 +1,4 @@
-"""Diagnostics of simulators for the models of profiles/: each has a profile, a check and a report."""
+"""A simulator of each model in profiles/ has a profile, a check and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A legacy convolution with declared lengths raises for other lengths: also on a device, and in every call."""
+"""A legacy convolution with declared lengths raises for other lengths in every call, also on a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_other_lengths_raise(mode, ways):
     stock = convolution("py", mode, **ALL)
     f = convolution("opencl", mode, **ALL) if ways == "linker" else optdb.SimulatorOCL(convolution("py", mode, **ALL))
     operands = values(IMAGES, FILTERS)
-    # The calls are a first one, recorded ones, and repeated ones, although calls that raise are in between.
+    # There are first, recorded and repeated calls, although other calls in between raise.
     for _ in range(4):
         np.testing.assert_allclose(f(*operands), stock(*operands), rtol=1e-4, atol=1e-5)
         for _, *shapes in OTHERS:

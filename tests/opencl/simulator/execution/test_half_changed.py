@@ -53,7 +53,7 @@ def in_loop(dtype):
 
 
 def in_loop_that_stops(dtype):
-    """Return updates by a loop that reads its condition from the device in each step, after state was overwritten."""
+    """Return updates: state is overwritten, and then a loop reads its condition from the device in each step."""
     s, t = shared(dtype, 4), shared(dtype, 5)
     changed = tt.set_subtensor(s[:2], one(dtype))
 
@@ -231,7 +231,7 @@ def test_an_error_does_not_show_values_that_are_not_computed():
 
 
 class ClaimsOneRow(theano.Op):
-    """Copies a matrix; the type of the copy says that it has one row, which is wrong for other matrices."""
+    """An op that copies a matrix; the copy's type says that it has one row, which is wrong for other matrices."""
 
     __props__ = ()
 

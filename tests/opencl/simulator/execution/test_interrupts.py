@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 class Trouble:
-    """A host node that fails on demand."""
+    """A host node that fails when a test requests it."""
 
     def __init__(self) -> None:
         self.how = None

@@ -1,4 +1,4 @@
-"""Address ranges: they agree with NumPy about which arrays may share memory."""
+"""Address ranges agree with NumPy about which arrays may share memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.effort import examples
 
 @st.composite
 def _views(draw):
-    """Draw views of one memory, with strides of both signs, transposed, repeated, and without elements."""
+    """Draw views of one array; some have negative strides, are transposed, are repeated, or have no elements."""
     memory = np.zeros(400, draw(st.sampled_from(["i1", "f4", "c16"])))
     views = []
     for _ in range(draw(st.integers(1, 8))):

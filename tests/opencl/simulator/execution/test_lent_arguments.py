@@ -1,4 +1,4 @@
-"""Arguments of any layout and dtype, whether or not they can be used in place."""
+"""Arguments of any layout and dtype give correct results, whether or not they can be used in place."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_all_dtypes(dtype, shape, moved):
 
 @st.composite
 def layouts(draw):
-    """Draw the length, the steps, the order of axes and other properties of an argument made from a 3-d array."""
+    """Draw the properties of an argument that is a view of a 3-d array, such as its length and its order of axes."""
     length = draw(st.sampled_from([0, 1, 7, 40]))
     steps = draw(st.tuples(*[st.sampled_from([1, 1, 2, -1])] * 3))
     order = draw(st.permutations(range(3)))

@@ -1,4 +1,4 @@
-"""Functions that are compiled for a device in one step; their shared variables remain Theano's."""
+"""Functions that are compiled for a device in one step keep Theano's shared variables."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_a_function_of_the_host_computes_in_place_is_seen(first, there):
 
 @pytest.mark.slow
 def test_observed_compilation_leaves_watched_shared_variables_watched():
-    """Compile the first function for a device while compilations are observed, as they are by `optdb explain`."""
+    """Compile a process's first function for a device while compilations are observed, as in `optdb explain`."""
     output("""
         import numpy as np
         import optdb, theano, theano.tensor as tt
@@ -405,7 +405,7 @@ def test_other_linkers_are_still_refused():
 
 
 def test_a_copy_of_a_function_overwrites_nothing(there):
-    """Theano neither protects the inputs of a copy, nor records which of them may be overwritten, so none is."""
+    """A copy overwrites no input, because Theano does not record which inputs of a copy may be overwritten."""
     x, number, w = tt.fvector("x"), theano.shared(np.int32(-3), name="number"), shared()
     f = theano.function([x], [tt.exp(x) * w.sum(), -number], updates=[(w, w * 2)], mode=there)
     value = np.ones(2, "float32")

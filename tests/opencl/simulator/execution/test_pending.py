@@ -1,4 +1,4 @@
-"""Calls that are begun, and waited for later."""
+"""Calls can be begun, and waited for later."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_python_goes_on_before_the_device_is_done():
     for number in range(3):
         sim(x, (y + number) % 5)
     held = keep_busy(sim._state.context)
-    # The classes differ from those of the last call, so a node of the graph copies them to the device.
+    # The class labels differ from those of the last call, so a node of the graph copies them to the device.
     pending = sim.run_async(x, y)
     assert not pending.done()
     with pytest.raises(TimeoutError, match="wait again"):
@@ -74,7 +74,7 @@ def test_python_goes_on_before_the_device_is_done():
 
 
 def keep_busy(context):
-    """Keep a device busy for some tenths of a second; return the objects that it uses, which the caller has to hold."""
+    """Keep a device busy for some tenths of a second; return objects that the caller has to keep until then."""
     source = "kernel void busy(global float* a) { for (int i = 0; i < 200000000; i++) a[0] = a[0] * 0.9f + i; }"
     kernel = cl.Program(context.cl_context, source).build().busy
     number = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 4)

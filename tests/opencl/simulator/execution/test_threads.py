@@ -1,4 +1,4 @@
-"""Simulators in several threads and processes return the same results as one."""
+"""Simulators in several threads and processes return the same results as a single simulator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = 25
 
 
 def trained(rows=6):
-    """Return a training step that shares no function or variable with others, and a batch."""
+    """Return a new training step with its own variable, and a batch for it."""
     x, w = tt.fmatrix("x"), theano.shared(np.ones((5, 4), "float32") / 4, name="w")
     loss = tt.sqr(tt.tanh(x.dot(w)).sum(axis=1)).mean()
     f = theano.function([x], loss, updates=[(w, w - np.float32(0.01) * tt.grad(loss, w))], mode=PURE)
@@ -38,7 +38,7 @@ def trained(rows=6):
 
 
 def at_once(call, threads=THREADS):
-    """Make threads begin a call at the same time; return the results in order."""
+    """Make one call in each of several threads, all begun at the same time; return the results by thread number."""
     barrier = threading.Barrier(threads)
 
     def begin(number):
@@ -117,7 +117,7 @@ def convolution():
 
 
 def update():
-    """A product that overwrites a shared array, so that its launches are held back."""
+    """Return a graph whose product overwrites a shared array, so that calls delay its launches."""
     x, w = tt.dmatrix("x"), theano.shared(np.zeros((4, 4)), name="w")
     return [x], [], [(w, w + x.dot(x.T))], (4, TERMS)
 
@@ -133,7 +133,7 @@ def on_device(way, make):
 
 
 def repeated(f, x, times):
-    """Call a function repeatedly; return the numbers of each call's results."""
+    """Call a function repeatedly; return, for each call, one vector with the elements of all results."""
     return [np.concatenate([np.ravel(result) for result in f(x)]) for _ in range(times)]
 
 
@@ -142,7 +142,7 @@ def repeated(f, x, times):
 def test_launches_of_two_threads_alternate_in_the_queue(make, ways, monkeypatch):
     """The second call makes a plan, and the third one repeats it.
 
-    The first, recorded call does not alternate: its launches hold the locks of kernels that both threads need.
+    The first call is recorded before, because its launches hold locks of kernels that both threads need.
     """
     *_, shape = make()
     functions = [on_device(way, make) for way in ways]

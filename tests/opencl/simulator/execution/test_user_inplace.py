@@ -40,12 +40,12 @@ def add(x, y):
 
 
 def chain(x, y):
-    """Two ops write to the argument; the caller sees the values of the second one."""
+    """Write to the argument with two ops; the caller sees the values that the second op writes."""
     return inplace.mul_inplace(add(x, y), y)
 
 
 def part(x, y):
-    """A view of the argument is overwritten."""
+    """Overwrite a view of the argument."""
     return add(x[1:], y[1:]) * 2
 
 
@@ -54,17 +54,17 @@ def transposed(x, y):
 
 
 def element(x, y):
-    """A part of the argument is set."""
+    """Set one element or row of the argument."""
     return tt.inc_subtensor(x[0], y[0], inplace=True)
 
 
 def read_before(x, y):
-    """A value is overwritten, after another node (possibly on the device) has read it."""
+    """Overwrite the argument after another node, possibly on the device, has read it."""
     return tt.exp(x * 0.125).sum() + add(x, y).sum()
 
 
 def read_after(x, y):
-    """The device reads the written values, and computes a lot with them."""
+    """Overwrite the argument, and compute so much with the written values that the device does it."""
     return tt.dot(tt.exp(add(x, y) * 0.0625), y.T) if x.ndim == 2 else tt.exp(add(x, y) * 0.0625) * y
 
 
@@ -164,7 +164,7 @@ def test_check_and_profile_change_nothing():
 
 @theano.change_flags(cxx="")
 def test_a_read_only_argument_raises():
-    """Functions must check whether an argument is writeable: Theano's C code does not."""
+    """Functions must check whether an argument is writeable, because Theano's C code does not."""
     for mode in (HOST, *device_modes().values()):
         x, y = operands("fmatrix", 0)
         x.flags.writeable = False
@@ -180,7 +180,7 @@ def test_files_refuse_it(tmp_path):
 
 
 def test_shared_variables_of_the_host():
-    """One function overwrites a shared variable, of which another function has a copy on the device."""
+    """A function overwrites a shared variable, and another function, which has a device copy, reads the new value."""
     for way in ("fast_run", "fast_compile"):
         w = theano.shared(np.ones((3, 3), "float32"), name="w")
         y = tt.fmatrix("y")
@@ -195,7 +195,7 @@ def test_shared_variables_of_the_host():
 
 
 def test_functions_without_such_ops_compute_on_the_device():
-    """An op that only the optimizer makes in-place runs on the device: the argument's later contents are undefined."""
+    """If only the optimizer made an op in-place, it runs on the device; the argument's later contents are undefined."""
     x, y = tt.fmatrices("x", "y")
     f = theano.function([theano.In(x, mutable=True), y], tt.exp(x) + y, mode=device_modes()["fast_run"])
     assert all("Elemwise" not in str(node) or "OpenCL" in str(node) for node in f.fn.graph.fgraph.apply_nodes)

@@ -1,4 +1,4 @@
-"""Values that other code writes in place: a device uses their current contents, and overwrites no foreign arrays."""
+"""A device uses the current contents of arrays that other code writes in place, and overwrites no foreign arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shared(dtype="int32"):
 
 
 def reader(s):
-    """Return a device function that holds a copy of a variable."""
+    """Return a function that keeps a copy of a shared variable on the device."""
     x = tt.fvector("x")
     return theano.function([x], s * x, mode=optdb.mode(device="opencl"))
 

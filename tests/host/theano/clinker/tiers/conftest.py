@@ -56,7 +56,7 @@ def gate(monkeypatch):
 
 
 class Times(Op):
-    """Multiplies by a number; its C code has no version, so each process builds it."""
+    """An op that multiplies by a number; its C code has no version, so each process builds it."""
 
     __props__ = ("factor", "number", "in_place")
 

@@ -172,7 +172,7 @@ def next_number():
 
 
 def in_threads(*calls):
-    """Make each call in its own thread, with frequent switches between threads; raise the errors of calls."""
+    """Make each call in a separate thread, and switch often between threads; raise the errors of the calls."""
     errors = []
 
     def run(call):
@@ -402,7 +402,7 @@ def test_an_error_names_its_node_in_both_tiers(gate, times):
 
 
 def test_cells_of_a_notebook_are_not_held_up(gate, times):
-    """Notebook kernels run cells in their main thread's event loop, and must answer messages between cells."""
+    """Notebook kernels run cells in the event loop of their main thread, which must answer messages between cells."""
     namespace = {"theano": theano, "optdb": optdb, "times": times, "x": tt.dvector(), "VECTOR": VECTOR}
     answered = []
 

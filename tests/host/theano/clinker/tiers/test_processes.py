@@ -1,4 +1,4 @@
-"""What processes with functions in the first tier leave behind when they end, are killed, or fork."""
+"""Processes whose functions wait for C code leave nothing behind when they end, are killed, or fork."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BEGUN = textwrap.dedent("""
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Starts Python in its own compiledir, with a g++ that sleeps in translation units."""
+    """A function that starts Python in its own compiledir, with a g++ that sleeps before compiling modules."""
     script = tmp_path / "bin" / "g++"
     script.parent.mkdir()
     begun = tmp_path / "begun"

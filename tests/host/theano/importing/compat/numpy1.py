@@ -1,4 +1,4 @@
-"""The results of NumPy 1.23 as a table, and the code to write it.
+"""Reads the table of result types of NumPy 1.23, and writes it.
 
 If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` rewrites the table. Each line of
 ``numpy1_types.txt`` begins with a left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z`` (an

@@ -1,4 +1,4 @@
-"""Theano objects that are pickled with one Python and NumPy and read with another, and the results they compute.
+"""Pickles Theano objects and their results with one Python and NumPy, to read them with another.
 
 `test_pickles` reads the files in the folder ``pickles``, which are named after the versions that wrote them, and
 compares the results of the objects. To write the file of the current versions::

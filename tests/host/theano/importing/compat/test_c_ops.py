@@ -18,7 +18,7 @@ C = Mode("cvm", "fast_compile")
 
 
 def numbers(shape, dtype, seed=0):
-    """Return numbers of a type, of both signs if it has them."""
+    """Return numbers of a dtype, which include negative numbers if the dtype has any."""
     draws = np.random.RandomState(seed).uniform(-9, 9, shape)
     if np.dtype(dtype).kind == "c":
         return (draws + 1j * numbers(shape, "float64", seed + 1)).astype(dtype)

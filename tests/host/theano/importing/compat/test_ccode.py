@@ -1,4 +1,4 @@
-"""The header for C code: where it is used, and that the keys of modules depend on it."""
+"""optdb's header is used for the C code that needs it, and the keys of modules depend on it."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_the_angle_of_an_integer_has_double_precision():
 
 
 def test_integers_in_arrays_of_objects_wrap_around():
-    """In Python, a Composite computes with arrays of objects, because NumPy passes it Python's integers."""
+    """A Composite in Python computes with arrays of objects, because NumPy passes Python integers to it."""
     namespace = run("import numpy as np\na = np.asarray(np.array([[162], [-200], [2**70 + 3]], object), dtype='int8')")
     assert namespace["a"].dtype == "int8"
     assert namespace["a"].tolist() == [[-94], [56], [3]]
