@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Compilers take most of the tests' time. Code is therefore built once for all processes, and without optimization. The
-# values are the same as with optimization, because the code determines all rounding. Tests of the C linker itself,
+# Compilers take most of the tests' time. Code is therefore built once for all processes, and without optimization.
+# Results are the same as with optimization, because the code determines all rounding. Tests of the C linker itself,
 # tests with the mark `optimized`, and processes that tests start with `optimized=True` compile as for users.
 
 #: THEANO_FLAGS of all tests, unless the user sets others. The C code of functions that run on the host is built in
@@ -133,7 +133,7 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Exclude the objects of other tests from garbage collections, which otherwise take a second or more.
 
-    With `UNASKED` 0, each compilation checks whether objects are still frozen, so later tests promote theirs again.
+    Since `UNASKED` is 0, each compilation checks whether objects are still frozen, so later tests can promote theirs.
     """
     monkeypatch.setattr(collector, "UNASKED", 0)
     gc.freeze()
@@ -143,7 +143,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def optimized_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the driver optimize a single test's kernels."""
+    """Make the driver optimize the kernels of a single test."""
     monkeypatch.delenv(KERNEL_OPTIONS, raising=False)
 
 

@@ -1,4 +1,4 @@
-"""A full file system, for tests of full disks."""
+"""Creates a full file system, for tests of full disks."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ def is_quick() -> bool:
 def examples(count: int, share: int = SHARE) -> int:
     """Return how many of `count` examples to run, as in ``@settings(max_examples=examples(100))``.
 
-    Quick runs run one example in `share`. Tests whose examples are slow pass a larger `share`: ``examples(60,
-    share=10)``.
+    Quick runs run one example in `share`. Tests with slow examples pass a larger `share`: ``examples(60, share=10)``.
     """
     return min(count, max(FEWEST, count // (share if is_quick() else 1)))

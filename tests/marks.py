@@ -1,4 +1,4 @@
-"""The marks for slow tests: `slow_cases`, `thorough`, `thorough_cases` and `pairwise`.
+"""Implements the marks for slow tests: `slow_cases`, `thorough`, `thorough_cases` and `pairwise`.
 
 ``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. Use it
 for ids that come from several parameters or from a fixture; a value of a single parameter can also be marked with
@@ -31,7 +31,7 @@ _MARKS = {"slow_cases": "slow", "thorough_cases": "thorough"}
 REPEATED = Path(__file__).with_name("repeated_cases.txt")
 #: The environment variable that makes `tests.repeats` record tests; no repeated case is then omitted.
 RECORDS = "OPTDB_TEST_RECORDS"
-#: Key of an item's error message about its marks.
+#: The key of a test item's error message about its marks.
 _WRONG = pytest.StashKey[str]()
 
 
@@ -86,7 +86,7 @@ def _mark_repeated(items: Iterable[pytest.Item]) -> None:
 
 
 def _tests_with(mark: str, items: Iterable[pytest.Item]) -> Iterable[list[pytest.Item]]:
-    """Return the cases of each test with a mark."""
+    """Return the cases of each test that has a mark."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker(mark):
@@ -120,7 +120,7 @@ def _mark_odd(cases: Sequence[pytest.Item]) -> None:
 
 
 def _columns(cases: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
-    """For each parameter, return the number of its value in each case; parameters that change together count as one."""
+    """Return, for each parameter, the numbers of its values in all cases; combine parameters that change together."""
     columns = set()
     for name in cases[0].callspec.params:
         numbers: dict[int, int] = {}

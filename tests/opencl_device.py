@@ -1,4 +1,4 @@
-"""The device for tests that do not build a Theano graph; all these tests share one context."""
+"""Makes contexts for tests without Theano graphs; most of these tests share one context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST_BATCHES = BatchThresholds(times=1, calls=1)
 
 
 def new_context(spec: str = "opencl", **options: Any) -> Context:
-    """Return a new context with the given options; it makes batches even of short command lists."""
+    """Return a new context with the given options, which makes batches even of short command lists."""
     return Context(spec, ContextOptions(batch_thresholds=SMALLEST_BATCHES, **options))
 
 

@@ -53,7 +53,7 @@ def python(
     cwd: Path | None = None,
     optimized: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run python with these arguments.
+    """Run Python with the given arguments.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def run_code(code: str, **options: object) -> subprocess.CompletedProcess[str]:
 def output(code: str, **options: object) -> str:
     """Run some lines of Python that must succeed without warnings; return their output.
 
-    Without a C++ compiler, Theano's warning about that is allowed.
+    If there is no C++ compiler, Theano's warning about it is allowed.
     """
     done = run_code(code, **options)
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ import pytest
 from tests.marks import RECORDS, REPEATED, repeated_cases
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Minimum duration of a case in the list, in seconds.
+#: A case in the list takes at least this time, in seconds.
 LEAST_SECONDS = 0.05
 #: Tests in which each case checks a different page or file, so that no case is omitted.
 _DOCUMENTS = ("tests/test_", "tests/examples/")
@@ -154,7 +154,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def loaded(folder: Path) -> tuple[list[Any], dict[str, Record]]:
-    """Return all things and tests in a folder of records; merge the records of a test in several environments."""
+    """Return all executed things and all tests in a folder of records; merge several records of the same test."""
     numbers: dict[Any, int] = {}
     tests: dict[str, Record] = {}
     for path in sorted(folder.glob("*.pickle")):

@@ -1,4 +1,4 @@
-"""The dependencies between optdb's folders: which folder imports which, and that kernels do not depend on Theano."""
+"""optdb's folders import each other only in the listed directions, and kernels do not depend on Theano."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 OPTDB = Path(__file__).resolve().parent.parent / "optdb"
 
-#: The modules directly in optdb that every folder may import: the version, and modules that only import each other.
+#: Modules directly in optdb that every folder may import: the version, and modules that import only each other.
 FOR_ALL = {
     "__version__",
     "callers",
@@ -137,7 +137,7 @@ def _module_of(full, names):
 
 
 def _circle(imports):
-    """Return the modules that are on import cycles or between two cycles; an empty list if there are no cycles."""
+    """Return the modules that are on import cycles or between two cycles; without cycles, the list is empty."""
     left = dict(imports)
     while True:
         wanted = set().union(*left.values())
@@ -199,7 +199,7 @@ def test_the_page_for_new_hosts_lists_the_vocabulary():
 
 
 def test_kernel_text_is_in_codegen_alone():
-    """Only codegen contains kernel text, except for the examples in the kit for handwritten ops."""
+    """Only codegen contains the source of kernels, except for examples in the kit for handwritten ops."""
     texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", '.cl")')
     for folder in ("opencl", "lifters", "distributed"):
         for path, source in modules(folder):

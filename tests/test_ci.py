@@ -1,4 +1,4 @@
-"""CI's entry points exist: the workflow, .ci/run and the Makefile name the same targets and Python versions."""
+"""The workflow, .ci/run and the Makefile name the same targets and Python versions."""
 
 from __future__ import annotations
 

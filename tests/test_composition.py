@@ -1,4 +1,4 @@
-"""What optdb installs and imports when optdb is imported, and when Theano is imported."""
+"""Importing optdb, and then Theano, installs and imports only the parts of optdb that are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures in error messages and documents: each command can be pasted into a shell."""
+"""Each command in an error message or a document can be pasted into a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDERS = ("optdb", "conformance", "emulation", "examples", "fuzzing", "memcheck
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-#: A setting or requirement with characters that a shell would interpret outside of quotes.
+#: Matches a setting or requirement with characters that a shell would interpret outside of quotes.
 UNQUOTED = re.compile(r"""(?<!['"])(THEANO_FLAGS=[^\s'"`]*[<>;|&()\[\]*][^\s'"`]*|pip install [^\s'"`]*\[)""")
 
 

@@ -1,4 +1,4 @@
-"""The package as others install it: wheel and sdist are built, checked and imported outside of the checkout."""
+"""The wheel and the sdist are built, checked, and imported outside of the checkout."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_metadata(wheel):
     addresses = dict(value.split(", ") for value in metadata.get_all("Project-URL"))
     home = metadata["Home-page"] or addresses.pop("Homepage")
     assert {"Source", "Issues", "Changelog"} <= set(addresses)
-    # All addresses begin with the home page's, so that only one value has to be filled in.
+    # All URLs begin with the URL of the home page, so that only one value has to be filled in.
     assert all(address.startswith(home) for address in addresses.values())
 
 

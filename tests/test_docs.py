@@ -1,4 +1,4 @@
-"""The documentation: code on pages runs and prints the shown output, links have targets, and the site builds."""
+"""Code on the documentation's pages runs and prints the shown output, links have targets, and the site builds."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_outputs_stand_in_text_blocks(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_commands_leave_the_shell_as_it_was(page):
-    """Commands set variables for one command only: an exported variable would affect the next steps."""
+    """Pages set environment variables for one command only, because exported variables would affect the next steps."""
     shell = [block.body for block in blocks(page.read_text()) if block.info == "console"]
     assert re.findall(r"^\$.*\bexport\b.*$", "\n".join(shell), re.MULTILINE) == []
 
@@ -252,7 +252,7 @@ def test_the_reference_has_all_flags_and_commands(monkeypatch):
     from optdb import flags
     from optdb.cli import cli
 
-    # Pass dummy arguments to the two directives, which do not use those that docutils passes.
+    # Pass dummy arguments to the two directives, because they do not use the arguments from docutils.
     machine = types.SimpleNamespace(reporter=None)
     [table] = optdb_reference.FlagsDirective("optdb-flags", [], {}, [], 1, 0, "", None, machine).run()
     for flag in flags.FLAGS:

@@ -1,4 +1,4 @@
-"""``_repr_html_``: notebooks show the same cells as the printed tables, escaped."""
+"""In notebooks, ``_repr_html_`` shows the same cells as the printed tables, escaped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from optdb.runtime.devices import DeviceInfo
 
 
 class Cells(HTMLParser):
-    """Parses HTML: the texts of captions and cells, and the names of all elements."""
+    """A parser that collects the texts of captions and cells, and the names of all elements."""
 
     def __init__(self, text):
         super().__init__()

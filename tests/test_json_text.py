@@ -1,4 +1,4 @@
-"""Untrusted JSON: what Python writes in UTF-8 is read; other bytes are parsed as Python parses them, or rejected."""
+"""Untrusted JSON that Python wrote in UTF-8 is read; other bytes are parsed as by Python, or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of script lines that start processes which would run the script again."""
+"""optdb detects script lines that start processes which would run the script again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marks for slow tests."""
+"""Tests of the marks for slow tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``import optdb``: what it imports, and which names it gives."""
+"""``import optdb`` imports few modules, and provides the documented names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference: docstrings of public names describe parameters, results and errors."""
+"""In the reference, docstrings of public names describe parameters, results and errors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ NAMES = names()
 
 
 def faults(name):
-    """Return the missing parts of a docstring, in words."""
+    """Return descriptions of the parts that a docstring lacks."""
     errors = numpydoc.validate(name)["errors"]
     # Users do not construct objects of these classes, so the reference need not describe constructor parameters.
     exempt = {"PR01"} if NAMES.get(name) in RETURNED else set()

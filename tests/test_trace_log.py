@@ -1,4 +1,4 @@
-"""The flag ``optdb.trace``: its topics and their output, and that it costs nothing if it is off."""
+"""The flag ``optdb.trace`` prints the requested topics, and costs nothing if it is off."""
 
 from __future__ import annotations
 

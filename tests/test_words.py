@@ -1,4 +1,4 @@
-"""Names: names that terms of the field have replaced do not come back, and no two classes have the same name."""
+"""Names that terms of the field have replaced do not come back, and no two classes have the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest sizes of the models in profiles/, for tests of all models."""
+"""Contains the smallest sizes of the models in profiles/, for tests of all models."""
 
 from __future__ import annotations
 

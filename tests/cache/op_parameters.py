@@ -1,4 +1,4 @@
-"""Parameter sets for every op class of Theano that has ``__props__``.
+"""Finds parameter sets for every op class of Theano that has ``__props__``.
 
 The name of a constructor parameter suggests some values for it. Each parameter is varied alone, while the others keep
 their first value. Combinations that a constructor rejects are omitted.
@@ -17,7 +17,7 @@ import theano.tensor as tt
 
 from optdb.host.api.graph import op_classes
 
-#: Parts of the names of modules that have no ops, or that are meant to be run instead of imported.
+#: Modules with these parts in their names have no ops, or are programs that should not be imported.
 NOT_MODULES = (".tests", ".misc", ".setup", ".bin", "sandbox.cuda", "sandbox.gpuarray")
 
 _MODES = (
@@ -126,7 +126,7 @@ EXPLICIT = {
     "GPUAMultinomialWOReplacementFromUniform": [("float32",), ("float64",)],
 }
 
-#: Classes whose constructors need something that is missing here.
+#: Classes that are skipped, because their constructors need something that is missing here.
 OUT_OF_REACH = {
     "BaseCorr3dMM": "a subclass's direction",
     "BaseCorrMM": "a subclass's direction",
@@ -181,7 +181,7 @@ def _values(parameter: inspect.Parameter) -> list:
 
 
 def parameter_sets(cls: type) -> list[tuple[tuple, dict]]:
-    """Return the ``(args, kwargs)`` pairs that a class accepts; no two pairs have the same text."""
+    """Return the ``(args, kwargs)`` pairs that a class's constructor accepts; no two pairs have the same `repr`."""
     if cls.__name__ in EXPLICIT:
         return [(args, {}) for args in EXPLICIT[cls.__name__]]
     named = [

@@ -1,4 +1,4 @@
-"""Keys of values: two keys are equal exactly if the values have the same type and content."""
+"""The keys of two values are equal exactly if the values have the same type and content."""
 
 from __future__ import annotations
 

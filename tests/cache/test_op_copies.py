@@ -38,7 +38,7 @@ class Single(SingletonOp):
 
 
 class Reduced(Op):
-    """An op that is unpickled by a call of its constructor."""
+    """An op whose unpickling calls its constructor."""
 
     __props__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""``python -m optdb activate`` and ``deactivate``, in a separate environment."""
+"""``python -m optdb activate`` and ``deactivate`` change a virtual environment that the test creates."""
 
 from __future__ import annotations
 

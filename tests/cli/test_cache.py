@@ -1,4 +1,4 @@
-"""``python -m optdb cache``, and the output of ``doctor`` about the cache."""
+"""Tests of ``python -m optdb cache``, and of what ``doctor`` prints about the cache."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_snapshots():
     assert snapshot([]).nodes == ()
 
 
-# The report on calls: the first call, the time of compilers (without linking), and memory
+# The report on calls contains the first call, the time of compilers (without linking), and memory
 
 
 def test_the_first_call_is_reported_separately():
@@ -271,7 +271,7 @@ def test_large_calls_are_drawn_with_fewer_bars(monkeypatch):
 
 
 def data_of(path):
-    """Return the data of a page."""
+    """Return the data that an HTML page contains."""
     [text] = re.findall(r"^const DATA = (.*);$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return json.loads(text)
 
@@ -309,7 +309,7 @@ def test_the_page_has_it_all(page):
     assert sums["shared variables"] >= 24
     assert 0 < sums["peak live values"] <= sums["buffers assigned to values"]
     assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
-    # The call repeated a plan, so the page shows a note about plans instead of nodes with 0 calls.
+    # The last call repeated a plan, so the page shows a note about plans instead of nodes with 0 calls.
     assert train["nodes"] == []
 
 

@@ -12,7 +12,7 @@ from optdb.cli.bug_report import without_private
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path):
-    """A user with a home folder and an environment, who works in a folder of a project."""
+    """Pretend that a user with a home folder and an environment works in a project's folder."""
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setenv("PWD", "/data/secret project")
     monkeypatch.setattr(getpass, "getuser", lambda: "ada")

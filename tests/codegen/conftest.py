@@ -9,6 +9,6 @@ from tests.codegen.layouts import context
 
 @pytest.fixture(params=["cpu", "gpu"])
 def each_device_kind(request, monkeypatch):
-    """Use a processor's kernels, then a GPU's, on the available device."""
+    """Run the test with the kernels for processors, and then with the kernels for GPUs, on the available device."""
     monkeypatch.setattr(context(), "profile", context().profile.as_kind(request.param))
     return request.param

@@ -1,7 +1,7 @@
-"""Convolutions in NumPy, written directly from their definition, for tests.
+"""Computes convolutions in NumPy, written directly from their definition, for tests.
 
-Sums run over all pairs of an output element and a filter tap, in float64. Nothing is shared with the tested code:
-paddings and lengths are computed independently.
+Sums run over all pairs of an output element and a filter tap, in float64. This code shares nothing with the tested
+code: even paddings and lengths are computed independently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pads_of(border_mode, taps, dilations):
 
 
 def lengths_of(image, taps, border_mode, steps, dilations):
-    """Return the lengths of the result's axes."""
+    """Return the lengths of the axes of a convolution's result."""
     pads = pads_of(border_mode, taps, dilations)
     return [
         (length + sum(pad) - (count - 1) * dilation - 1) // step + 1
@@ -33,7 +33,7 @@ def lengths_of(image, taps, border_mode, steps, dilations):
 
 
 class Reference:
-    """A convolution and its gradients.
+    """Computes a convolution and its gradients.
 
     Parameters
     ----------

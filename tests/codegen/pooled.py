@@ -1,4 +1,4 @@
-"""Pooling in NumPy, written directly from its definition, for tests."""
+"""Computes pooling in NumPy, written directly from its definition, for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 MODES = ["max", "sum", "average_inc_pad", "average_exc_pad"]
-# Leading lengths, pooled lengths, ws, stride, pad, ignore_border
+# Each case has leading lengths, pooled lengths, ws, stride, pad and ignore_border
 CASES = {
     "2d": ((2, 3), (5, 6), (2, 3), (2, 3), (0, 0), True),
     "2d pairs": ((2,), (5, 7), (2, 2), (2, 2), (0, 0), True),

@@ -25,8 +25,8 @@ from tests.codegen.test_convolutions import OPERATIONS, convolved
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: Tiles that small images fill. Only in the first tile, the 32 items of a warp form a rectangle. Each item of the last
-#: tile loads two columns.
+#: Tiles that are so small that small images fill them. Only in the first tile, the 32 items of a warp form a rectangle.
+#: Each item of the last tile loads two columns.
 SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4), Tile(32, 32, 8, 8, 8)]
 #: Three tiles of `SMALL`, and a larger tile, with asynchronous copies.
 COPIED = [
@@ -193,7 +193,7 @@ def cheapest(tiles, *lengths):
 
 @pytest.fixture
 def without_tensor_cores(monkeypatch, as_a_graphics_card):
-    """Make the device a GPU with four units, without tensor cores and asynchronous copies."""
+    """Make the device a GPU with four compute units, without tensor cores, and without asynchronous copies."""
     profile = context().profile
     quirks = replace(profile.quirks, takes_ptx=False)
     monkeypatch.setattr(context(), "profile", replace(profile, compute_units=4, quirks=quirks))
@@ -217,7 +217,7 @@ def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
 
 @pytest.fixture
 def copying(monkeypatch):
-    """Give the device emulated asynchronous copies."""
+    """Make the device claim asynchronous copies, which are emulated."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
     monkeypatch.setattr(context(), "options", replace(context().options, instructions=EMULATED))
     kept = context().kept.pop(families.__name__, None)

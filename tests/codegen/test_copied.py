@@ -46,7 +46,7 @@ def kernel_name_of(block):
 
 
 def numbers(*shape):
-    """Return small integers: their products, and sums, are exact."""
+    """Return small integers, whose products and sums are exact."""
     return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype("float32")
 
 
@@ -94,7 +94,7 @@ def tiles_that_devices_take():
 @pytest.mark.parametrize(("block", "along"), tiles_that_devices_take())
 def test_the_tiles_that_devices_take(block, along):
     a, b, y = numbers(1, 68, 40), numbers(1, 40, 64), numbers(1, 68, 64)
-    # Oclgrind has 32 KiB of local memory.
+    # Oclgrind has only 32 KiB of local memory.
     fitting = block if block.local_bytes <= 32 << 10 else replace(block, stages=3)
     got, _ = multiply(a, b, y, layouts=layouts_of(along), block=fitting)
     np.testing.assert_array_equal(got, a @ b)
@@ -183,7 +183,7 @@ def copying(monkeypatch):
 
 
 def kernels_of(computed):
-    """Return the first kernel of each product."""
+    """Return the kernel that each product launches first."""
     return [product.plan.launches[0].kernel for product in computed]
 
 

@@ -51,7 +51,7 @@ def test_equal_distances_are_those_of_numpy(dtype, data):
     (got,) = compute(Count(context(), dtype), *[np.array(number) for number in (start, stop, step)])
     want = np.arange(start, stop, step, dtype="float64" if dtype == "float16" else dtype)
     assert got.shape == want.shape and got.dtype == dtype
-    # The step is rounded to the dtype, and its rounding error is multiplied by the index of the number.
+    # The step is rounded to the dtype; number i of the range has i times the rounding error of the step.
     close = {"float16": 2e-2, "float32": 1e-4}.get(dtype, 1e-12)
     np.testing.assert_allclose(got, want, rtol=close / 10, atol=close)
 

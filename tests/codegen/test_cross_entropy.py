@@ -108,8 +108,8 @@ def check_entropies(arrays, a, bias):
         np.testing.assert_array_equal(likeliest, wide.argmax(1))
         close(got_loss, loss, dtype)
         close(got, want, dtype)
-        # The weights of long rows are below the absolute tolerance of `close`: compare them by relative errors.
-        # The gradient at a row's own class is a difference, whose relative error is larger.
+        # The weights of long rows are below the absolute tolerance of `close`, so compare relative errors. The gradient
+        # at a row's own class is a difference, so its relative error is larger.
         rtol = max(128 * np.finfo(work_dtype(dtype)).eps, 2 * np.finfo(dtype).eps)
         least = np.finfo(dtype).smallest_subnormal
         np.testing.assert_allclose(got[~is_class], want[~is_class], rtol=rtol, atol=least)

@@ -1,4 +1,4 @@
-"""Scalar programs applied to arrays of various shapes, layouts and dtypes, including in place."""
+"""Scalar programs are applied to arrays of various shapes, layouts and dtypes, also in place."""
 
 from __future__ import annotations
 

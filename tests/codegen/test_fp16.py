@@ -26,7 +26,7 @@ KERNEL void add_one(GLOBAL_MEM {x} *x, ga_size x_off, GLOBAL_MEM {y} *y, ga_size
 
 
 def add(values, dtype, increment=1):
-    """Return the sums of values and a number, computed by a kernel whose code is the same for all dtypes."""
+    """Add a number to all values with a kernel whose code is the same for all dtypes; return the sums."""
     context = runtime_context()
     code = ADD_ONE.format(
         x=ctype(values.dtype),

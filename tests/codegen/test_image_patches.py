@@ -12,7 +12,7 @@ from tests.codegen.layouts import compute, context, device_array
 pytestmark = pytest.mark.optimized
 
 MODES = ["valid", "half", "full", "ignore_borders", "wrap_centered"]
-# Shapes of images and of patches, and strides, each valid for some modes.
+# Each case has shapes of images and patches, and strides, which are valid for some modes.
 CASES = [
     ((2, 3, 6, 8), (3, 2), (3, 2)),
     ((1, 2, 7, 9), (3, 3), (1, 1)),

@@ -1,4 +1,4 @@
-"""Launch data are computed once for each key, and again for another owner."""
+"""Launch data are computed once for each key and each owner."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_ill_conditioned_matrices_have_small_backward_errors(kind, n):
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("n", [1, 3, 7, 20, 64, 65, 130])
 def test_matrices_that_are_not_positive_definite(kind, lower, n):
-    """As in LAPACK, `info` is the number of the first minor that failed; the batch's other matrices have factors."""
+    """As in LAPACK, `info` is the number of the first minor that is not positive; other matrices have factors."""
     rng = np.random.default_rng(n)
     x = positive_definite(rng, (5,), n, "float64")
     first = {1: n - 1, 3: n // 2, 4: 0}
@@ -234,7 +234,7 @@ def test_systems_with_faults(kind):
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize("n", [0, 1, 5, 40, 70])
 def test_checked_factors_and_solutions(kind, n):
-    """Errors equal those of SciPy for the same arrays, in the wording of 1.16 and of earlier versions."""
+    """Error messages equal SciPy's for the same arrays, both those of SciPy 1.16 and those of earlier versions."""
     x = positive_definite(np.random.default_rng(n), (), n, "float64")
 
     def factor(value):
@@ -292,7 +292,7 @@ def test_wrong_shapes_and_dtypes():
 
 
 def test_local_memory_of_a_group_is_what_any_device_has():
-    """OpenCL 1.2 guarantees 32 kB of local memory; a group stores one block."""
+    """A work group stores one block in local memory, of which OpenCL 1.2 guarantees 32 kB."""
     assert blocks.LEAF["gpu"] * (blocks.LEAF["gpu"] + 1) * 8 <= 32768 // 2
 
 

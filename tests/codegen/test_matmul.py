@@ -196,7 +196,7 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
 def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     monkeypatch.setattr(cpu, "PART", 10)
     monkeypatch.setattr(gpu, "PART", 10)
-    # Plan for many compute units, most of which would be idle if sums were not split.
+    # The plan is for many compute units, most of which would be idle if sums were not split.
     plans = []
 
     def on_many_units(chosen, context, dtype, problem):
@@ -294,7 +294,7 @@ def test_what_products_are_like():
 @given(st.data(), st.sampled_from([0, 1, 5, 16, 40, 700]), st.sampled_from([0, 1, 7, 33, 100, 1100]))
 @settings(max_examples=examples(40))
 def test_matrix_and_vector(device_kind, data, m, k):
-    """With `PIECES_PER_UNIT` 0, an item of a GPU works on several rows."""
+    """If `PIECES_PER_UNIT` is 0, each work item of a GPU computes several rows."""
     wanted = data.draw(st.sampled_from([0, 8]))
     vector._plan.cache_clear()
     with mock.patch.dict(vector.PIECES_PER_UNIT, dict.fromkeys(DEVICE_KINDS, wanted)):

@@ -26,7 +26,7 @@ OPTIMIZED = pytest.mark.usefixtures("optimized_kernels")
 # Runs of all examples also optimize the other kernels.
 pytestmark = [] if is_quick() else [pytest.mark.optimized]
 
-#: Shapes and the normalized axes.
+#: Each case has a shape and the normalized axes.
 CASES = {
     "per activation": ((5, 3), (0,)),
     "columns": ((7, 4, 21), (0,)),
@@ -64,7 +64,7 @@ def close(got, want, dtype):
     eps = np.finfo(dtype).eps
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == dtype and mine.shape == theirs.shape
-        # The array is far from zero, so its normalized values have lost digits.
+        # The array's values are far from zero, so the normalized values have lost digits.
         np.testing.assert_allclose(mine, theirs, rtol=40 * eps, atol=40 * eps)
 
 
@@ -145,7 +145,7 @@ def test_gradient(case, each_device_kind):
         of_variance = -0.5 * (dy * scale * centered).sum(axes, keepdims=True) * invstd**3
         of_mean = of_mean - 2 * of_variance * centered.sum(axes, keepdims=True) / size
         of_x = dy * scale * invstd + of_variance * 2 * centered / size + of_mean / size
-    # The subtracted mean is about as large as the array, so digits are lost.
+    # The subtracted mean is about as large as the array's values, so digits are lost.
     for mine, theirs in zip(got, [of_x, of_scale, dy.sum(axes, keepdims=True)], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 

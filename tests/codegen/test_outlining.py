@@ -1,4 +1,4 @@
-"""Kernel bodies in separate functions: which bodies are moved there, and that results stay the same."""
+"""Some kernel bodies are moved to separate functions, and results stay the same."""
 
 from __future__ import annotations
 

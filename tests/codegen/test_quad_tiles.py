@@ -1,4 +1,4 @@
-"""Small products that read four numbers at a time."""
+"""Kernels of small products read four numbers at a time where they can."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sample(*shape):
 
 
 def put(context, value, order=ROWS, gap=0, shift=0):
-    """Return a value on the device, with its axes in an order, gaps between lines, and an offset of `shift` numbers."""
+    """Copy a value to the device; `order` orders its axes, `gap` separates lines, and `shift` offsets the array."""
     lines = value.transpose(order)
     memory = np.full((*lines.shape[:-1], lines.shape[-1] + gap), np.nan, "float32")
     memory[..., : lines.shape[-1]] = lines
@@ -86,7 +86,7 @@ def reads_quads(context, kernels, a, b, y, z, beta, monkeypatch):
 @settings(max_examples=examples(30))
 def test_products_up_to_twice_a_tile(context, kernels, b_order, z_order, batch, m, n, quads, beta, gap, z_gap, shift):
     k = 4 * quads
-    # For a column-major result, the transposed matrices are multiplied, and their roles are exchanged.
+    # For a column-major result, the product of the transposed matrices is computed.
     a_order = ROWS
     if z_order == COLUMNS and m > 1:
         a_order, b_order = COLUMNS if b_order == ROWS else ROWS, COLUMNS

@@ -15,7 +15,7 @@ def states(n: int) -> np.ndarray:
 
 
 def next_number(state):
-    """Return the next number of a stream and the stream's next state, by the recurrences in the paper."""
+    """Compute a stream's next number and next state with the recurrences in the paper."""
     x, y = state[:3], state[3:]
     m1, m2 = 2**31 - 1, 2**31 - 21069
     x = [(2**22 * x[1] + (2**7 + 1) * x[2]) % m1, *x[:2]]
@@ -134,7 +134,7 @@ def test_numbers_that_do_not_fit_the_rows_are_refused():
 def test_first_outcomes_are_those_of_searchsorted(each_device_kind, dtype, rows):
     rng = np.random.default_rng(rows)
     p, u = (rng.dirichlet(np.ones(6), rows) * 0.9).astype(dtype), rng.uniform(size=4001)
-    # A number that is equal to a sum belongs to the outcome before it.
+    # If the random number equals a partial sum of the weights, the outcome is the last one in this sum.
     u[:5] = p[:5].cumsum(axis=1).flat[:5]
     arrays = [device_array(value, steps) for value, steps in ((p, [2, -1]), (u, [-1]))]
     (found,) = compute(FirstOutcomes(context(), *map(ArraySpec.of, arrays), "int64"), *arrays)

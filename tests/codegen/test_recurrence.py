@@ -75,7 +75,7 @@ def test_what_is_of_other_steps_or_copied_is_computed(which):
 
 
 def test_states_that_a_loop_has_overwritten_are_not_those_of_the_steps():
-    """A loop that stores few of its states overwrites the first ones with the last ones, so products are computed."""
+    """If a loop stores few of its states, its last states overwrite the first ones, so products are computed."""
     saved, states, matrix, _ = arrays(5, 5)
     wanted = subtensor(states, [slice(0, 4)])
     got = computed(saved, states, wanted, matrix)

@@ -1,4 +1,4 @@
-"""Memory that is lent for some launches, and cached tables."""
+"""Scratch memory is lent for some launches, and tables are cached."""
 
 import threading
 

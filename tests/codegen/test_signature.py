@@ -1,4 +1,4 @@
-"""Kernels whose parameters are declared only in their code."""
+"""The parameters of kernels are read from declarations in their code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""OpenCL C in files: functions by name, and substituted placeholders."""
+"""Files of OpenCL C provide functions by name, and have placeholders that are substituted."""
 
 import pathlib
 

@@ -29,7 +29,7 @@ from tests.codegen.test_matmul import context_of, put
 SMALL = TensorBlock(32, 32, 16, 2, 16, 32)
 OTHER = TensorBlock(32, 64, 32, 2, 16, 32)
 HALVES = TensorBlock(64, 64, 16, 2, 32, 32)
-#: The largest relative error of a product of two numbers.
+#: Maps an arithmetic to the largest relative error of a product of two numbers.
 EPS = {"tf32": 2 * 2 / 3 * 2.0**-10, "tf32x3": 2.0**-19, "float16": 0.0}
 DTYPE = {"tf32": "float32", "tf32x3": "float32", "float16": "float16"}
 
@@ -219,7 +219,7 @@ def product(context, a, b, precision, dtype="float32", order=(0, 1)):
     return to_host(z)
 
 
-#: This number is rounded to 1 in TF32.
+#: In TF32, this number is rounded to 1.
 FINE = np.float32(1 + 2**-13)
 
 
@@ -306,7 +306,7 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
 
 @pytest.fixture
 def measuring(with_tensor_cores, tmp_path, monkeypatch):
-    """Return a context of an unmeasured device; measurements use at most two groups per unit and little time."""
+    """Yield a context of an unmeasured device; measurements are quick, with at most two groups per compute unit."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tensor_cores, "CANDIDATES", (SMALL, OTHER))
     monkeypatch.setattr(tune, "_MOST_GROUPS", 2)

@@ -22,7 +22,7 @@ ON_GPU = GroupBlock(32, 32, 8, 2, 2), GroupBlock(16, 16, 8, 2, 2)
 
 @pytest.fixture
 def context(tmp_path, monkeypatch):
-    """A context of an untuned processor; tuning stores its findings in a test folder."""
+    """A context of an untuned processor, for which tuning stores its results in a test folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     context = Context("opencl")
     context.profile = context.profile.as_kind("cpu")

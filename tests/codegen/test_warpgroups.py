@@ -55,7 +55,7 @@ def compiled(context, tile, arithmetic, along):
 
 
 def whole(*shape):
-    """Return small integers: TF32 and float16 represent the integers, and sums of their products, exactly."""
+    """Return small integers; TF32 and float16 represent these integers, and sums of their products, exactly."""
     return np.random.default_rng(sum(shape)).integers(-6, 7, shape).astype("float32")
 
 
@@ -207,7 +207,7 @@ def test_other_kernels_do_not_run_them_as_a_part():
 
 
 def hopper(profile):
-    """Return a device's profile, changed to that of an NVIDIA H100."""
+    """Change a device's profile to that of an NVIDIA H100; return the new profile."""
     driver, quirks = replace(profile.driver, version="580.95"), replace(profile.quirks, takes_ptx=True)
     memory = {"global_memory_bytes": 80 << 30, "max_allocation_bytes": 20 << 30}
     as_gpu = replace(profile.as_kind("gpu"), compute_units=132, **memory)
@@ -374,7 +374,7 @@ def test_what_computes_something_else_has_no_times(measuring, monkeypatch):
     assert not tune.tune_warpgroups(measuring, "tf32", terms=32)
 
 
-#: Wrong replacements of the statement that flips the phase when the ring of stages begins again.
+#: Wrong replacements of the statement that flips the phase whenever the ring of stages starts over.
 WRONG = ("", "phase = 1;", "phase ^= 1;", "phase |= side == 0;")
 
 
@@ -451,7 +451,7 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
         most_terms = 3 * tile.stages * warpgroups.terms_of(arithmetic, tile.depth) // 2
         batch, beta = 1 + number % 3, 0.5 * (number % 2)
         m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (tile.rows, tile.cols, most_terms))
-        if number % 4:  # matrices that need not be packed
+        if number % 4:  # these matrices need not be packed
             m, n, k = (-(-length // 8) * 8 for length in (m, n, k))
         of_b = batch if number % 5 else 1
         a, b, y = (whole(*shape).astype(dtype) for shape in ((batch, m, k), (of_b, k, n), (batch, m, n)))

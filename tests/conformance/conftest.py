@@ -1,4 +1,4 @@
-"""A suite of a few lines in a temporary folder, instead of Theano's."""
+"""Fixtures that replace Theano's test suite by a suite of a few lines in a temporary folder."""
 
 from __future__ import annotations
 

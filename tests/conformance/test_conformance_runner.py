@@ -1,4 +1,4 @@
-"""The runner of suite files, tested with files that pass, fail, crash or hang."""
+"""The runner of suite files handles files that pass, fail, crash or hang."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_shared_memory_messages_and_both_give_the_same_bits(count):
             with DataParallel(f, client, timeout=TIMEOUT) as train:
                 train.train(given)
                 found[case] = [train.get(shared).tobytes() for shared in f.get_shared()]
-                # In a ring, each worker sends to only one other worker, which maps its segment.
+                # In a ring, each worker sends to only one other worker, which maps the sender's segment.
                 assert sum(client.run(readers).values()) == count - len(apart)
         assert found["shared memory"] == found["messages"] == found["both"]
     assert not list(Path("/dev/shm").glob("optdb-*"))
@@ -285,7 +285,7 @@ def wait_briefly():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the state of a process is read from /proc")
 def test_a_worker_that_hangs_is_named(f, client, caplog):
     given = batches(3)
-    # This works on machines of any speed: the stopped worker never answers the running one.
+    # The test does not depend on the computer's speed, because the stopped worker never answers the running one.
     with DataParallel(f, client, timeout=600) as train:
         found = train.train(given[:2])
         working, hanging = train.addresses

@@ -1,4 +1,4 @@
-"""DataParallel with threads of one process."""
+"""DataParallel trains with threads of one process."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_steps_that_nobody_waits_for(f, devices):
             futures.append(train.run_async(*mine, rate=rate))
             for array in mine:
                 array.fill(np.nan)
-        # The first steps have ended long ago, although nothing has waited for them.
+        # The first steps must have ended long ago, although nothing has waited for them.
         found = [future.wait() for future in reversed(futures)][::-1]
         assert all(future.done() for future in futures)
         assert futures[0].wait() is found[0]

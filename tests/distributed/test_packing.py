@@ -173,8 +173,8 @@ def test_a_dtype_is_one_transfer_each_way(devices):
             first, second = step(attempt)
         for replica in replicas:
             replica.close()
-    # The gradients of twelve parameters and the loss are two vectors: float64 and float32. The first worker reads the
-    # loss.
+    # The gradients of twelve parameters and the loss are two vectors: float64 and float32. Only the first worker reads
+    # the loss.
     for traffic in (first, second):
         assert traffic.transfers[TO_HOST] == traffic.transfers[TO_DEVICE] == 2
         assert traffic.nbytes[TO_HOST] == traffic.nbytes[TO_DEVICE]
@@ -300,5 +300,6 @@ def test_gradients_leave_in_pieces(devices, monkeypatch, nbytes, rest):
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
-    # Five buckets have a piece each. The rest (the first layer's matrix, two biases and a loss) has one piece or more.
+    # Each of five buckets is lent as one piece. The other numbers (the first layer's matrix, two biases and a loss) are
+    # lent as one piece or more.
     assert lent[-1] == 5 + rest

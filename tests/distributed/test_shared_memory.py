@@ -1,4 +1,4 @@
-"""Arrays in shared memory: values, which workers get them, full memory, and what dead processes leave behind."""
+"""Arrays are sent in shared memory, even if memory is full, or if dead processes have left segments behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LAYOUTS = {
 
 
 def mapped_here(offer):
-    """Return an offer with the process id "self": a process does not map segments that have its own id."""
+    """Return an offer with the process id "self", because a process does not map segments with its own process id."""
     return {**offer, "pid": "self"}
 
 
@@ -126,7 +126,7 @@ def test_arrays_for_several_workers_are_copied_once():
     array = np.ones(LARGE)
     stored = [sender.store(address, (2, 0, 0), [array]) for address in (PEER, "tcp://elsewhere")]
     assert stored[0] == stored[1] is not None
-    # The next array must not overwrite the first one: it is not stored if the segment has no memory left.
+    # If the segment has no memory left, the next array is not stored, because it must not overwrite the first one.
     assert sender.store(PEER, (2, 1, 0), [2 * array]) is None
     check_same(receiver.find("tcp://here", stored[0]), [array])
 

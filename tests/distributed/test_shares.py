@@ -92,7 +92,7 @@ def test_two_devices_add_up_all_sums(devices, shares):
 
 def test_sums_may_change_their_shape(devices, shares):
     x, w = tt.dmatrix("x"), theano.shared(np.ones((4, 3)), "w")
-    # The shape of the gradient is that of `w`, which an assignment below changes.
+    # The gradient has the shape of `w`, which an assignment below changes.
     loss = tt.sqr(x.dot(w)).mean()
     f = theano.function([x], loss, updates=[(w, w - 0.1 * tt.grad(loss, w))], mode=theano.Mode("py", "fast_run"))
     rng = np.random.RandomState(0)
@@ -144,7 +144,8 @@ def test_a_script_that_fails(computes, devices, shares, monkeypatch):
         if len(scripts) != 4:
             return run(script)
         script._end_calls()
-        # The first of the script's two agreements is the meeting; the commands between them are in one batch.
+        # The script waits for an agreement twice, first when the devices meet; the commands in between are in one
+        # batch.
         agrees = (any(record.function == AGREE for record in batch.records) for batch in script._batches)
         script._batches = script._batches[: list(agrees).index(True) if computes else 0]
         run(script)

@@ -1,4 +1,4 @@
-"""A small training step, and devices for two threads."""
+"""Helpers: a small training step, and devices for two threads."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def two_devices():
 
 @contextmanager
 def with_memory_of_their_own(devices):
-    """Make devices seem to share no memory with the host."""
+    """Make devices seem to have their own memory instead of sharing the host's."""
     contexts = [get_context(context_of(device)) for device in devices]
     profiles = [context.profile for context in contexts]
     for context in contexts:

@@ -12,7 +12,7 @@ from theano.tensor.opt import Assert
 from optdb.device.plans.linked import LinkedFunction
 from tests.interrupts import interrupt_at
 
-#: Each of its four rows adds 1 to each element of the variable `rows`.
+#: The batch's four rows each add 1 to each element of the variable `rows`.
 BATCH = np.ones((4, 3), "float32")
 
 
@@ -97,7 +97,7 @@ def set_everywhere(train, stride):
     """Interrupt a series of calls that set values, each at a later place; return the number of places."""
     number, is_over = 0, False
     while not is_over:
-        # Set both variables, to values that occur together after a step.
+        # Set both variables to values that they have together after some step.
         before, made = train._group.state(), train.steps
         after = [before[0] + 4, before[1] + 1]
         has_loaded, error = interrupt_at(number, train._group.load, after, made + 1)

@@ -20,11 +20,11 @@ from optdb.opencl import OpenCLArrayType, contexts
 from tests.processes import python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: The example that starts processes; it has a separate test.
+#: This example starts processes, and has a separate test.
 SPAWNING = "several_processes.py"
-#: The example that the pages run from a command line.
+#: The documentation runs this example from a command line.
 SCRIPT = "train.py"
-#: The example that needs PyTensor and PyMC; tests/pytensor runs it.
+#: This example needs PyTensor and PyMC, so tests/pytensor runs it.
 SAMPLING = "sample.py"
 PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING, SCRIPT, SAMPLING})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
@@ -42,7 +42,7 @@ def default_context():
 
 
 def load(name):
-    """The module of an example, imported under a unique name."""
+    """Return the module of an example, imported under a unique name."""
     spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""If values violate their types, or arguments are odd, functions behave as in Theano, or raise named errors."""
+"""If values violate their types or arguments are unusual, functions behave as in Theano, or raise certain errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of files: they have the drawn values at the drawn paths, and every kind of text and member list is drawn."""
+"""Mutants of files have the drawn values at the drawn paths; every kind of text and member list is drawn."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PROGRAM = Program(
 @pytest.mark.slow_cases("simulator", "loop", "file")
 @pytest.mark.parametrize("way", values_of(Compilation)["way"])
 def test_functions_are_what_they_are_without_optimization(way):
-    # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.
+    # Theano's linkers with C code are left out, because they need processes with a compiler.
     only = {"way": [way], "linker": ["py", "vm", "opencl"]}
     count = examples(EXAMPLES[way])
     # With a compiler, Theano's graphs contain ops without Python code, such as CorrMM, even for Python linkers.

@@ -1,4 +1,4 @@
-"""Random Composites computed by NumPy, and by their C code."""
+"""Random Composites give the same results in NumPy and in C code."""
 
 from __future__ import annotations
 

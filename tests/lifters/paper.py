@@ -19,7 +19,7 @@ class PaperArray:
 
 
 class PaperType(Type):
-    """The type of arrays on one sheet of paper; a sheet is a context."""
+    """The type of arrays in one context of the fake device; its contexts are called sheets."""
 
     __props__ = ("dtype", "broadcastable", "context_name")
 

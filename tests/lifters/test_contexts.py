@@ -1,4 +1,4 @@
-"""Contexts by name, for any device."""
+"""Any kind of device can have contexts with names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The placement of a function's ops, and the reasons, as text and as a picture."""
+"""optdb explains, as text and as a picture, on which device each op of a function runs, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops with planted faults, and a table of cases for them. The memory checker has to find exactly these faults."""
+"""Defines ops with planted faults, and cases for these ops. The memory checker has to find exactly these faults."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[list[Result]]:
-    """Return the results of the planted ops with the kernels for GPUs."""
+    """Yield the memory checker's results for the planted ops, with the kernels for GPUs."""
     yield run_all(Settings(PLANTED), ["gpu"])
 
 

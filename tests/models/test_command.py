@@ -1,4 +1,4 @@
-"""The command line, the tables and the page."""
+"""Tests of the command line of models/, its tables and its page."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_run_goes_on_where_it_stopped(answered, tmp_path):
     calm.results["simulator"].difference = 0.0
     answered |= {"keras_vae": calm, "keras_gan": report("keras_gan")}
     assert invoke("keras_gan", "keras_vae", "--json", file).exit_code == 1
-    # --resume keeps reports without faults, and reports of models that are not in this run.
+    # The option --resume keeps reports without faults, and reports of models that are not in this run.
     answered["keras_gan"].results["simulator"].difference = 0.0
     del answered["keras_vae"]
     assert invoke("keras_gan", "keras_vae", "--json", file, "--resume").exit_code == 0

@@ -1,4 +1,4 @@
-"""The table of other libraries' models: their names, missing libraries, and what a captured call represents."""
+"""Tests of the table of other libraries' models: names, missing libraries, and what a captured call represents."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ NAME = "a_model_of_the_tests"
 
 
 def build(name: str) -> Model:
-    """A step with a random stream, a branch on the learning phase, and two updates that read each other."""
+    """Return a step with a random stream, a branch on the learning phase, and updates that read each other."""
     rng = tt.shared_randomstreams.RandomStreams(3)
     x, phase = tt.dmatrix("x"), tt.bscalar(worker.PHASE)
     a, b = theano.shared(np.eye(3), "a"), theano.shared(np.ones(3), "b")
@@ -161,7 +161,7 @@ def test_reasons_name_what_takes_the_time():
     first, second = report.reasons("opencl")
     assert first == "2 nodes on the host (Sort 5.0 ms), 3 transfers"
     assert second == "40 launches to enqueue"
-    assert report.reasons("engine") == []  # this way failed, or was not requested
+    assert report.reasons("engine") == []  # this mode failed, or was not requested
     report.times.seconds["opencl"] = 5e-4
     assert report.reasons("opencl") == []
 

@@ -1,4 +1,4 @@
-"""Two contexts for the tests of this folder: 'dev0', a device, and 'dev1', half of it.
+"""Makes two contexts for the tests of this folder: 'dev0' is a device, and 'dev1' is half of it.
 
 If the device cannot be divided (the simulator), 'dev1' is a second context on the whole device.
 """
@@ -34,12 +34,12 @@ def two_contexts():
         context.options = replace(context.options, batch_thresholds=SMALLEST_BATCHES)
 
 
-#: Matches messages about device variables: failures without device variables are Theano's own.
+#: Matches messages about device variables; failures without device variables are Theano's own.
 _OURS = re.compile("OpenCL|optdb/opencl/")
 
 
 class _Failures(logging.Handler):
-    """Stores the messages that Theano logs when rewriters fail on device variables."""
+    """A log handler that stores the messages that Theano logs when rewriters fail on device variables."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -71,14 +71,14 @@ def default():
 
 @pytest.fixture
 def as_a_processor(monkeypatch):
-    """Use a processor's kernels on the available device."""
+    """Run the test with the kernels for processors on the available device."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", context.profile.as_kind("cpu"))
 
 
 @pytest.fixture(params=["cpu", "gpu"])
 def each_device_kind(request, monkeypatch):
-    """Use a processor's kernels, then a GPU's, on the available device."""
+    """Run the test with the kernels for processors, and then with the kernels for GPUs, on the available device."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", context.profile.as_kind(request.param))
     return request.param

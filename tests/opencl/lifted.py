@@ -35,7 +35,7 @@ def host_function(inputs, outputs, linker="py"):
 
 
 def both(inputs, outputs, values, at_home=(), linker="py"):
-    """Return the results of the device and of the host as NumPy arrays, and the device's ops."""
+    """Compute a graph on the device and on the host; return both results as NumPy arrays, and the device's ops."""
     outputs = outputs if isinstance(outputs, list) else [outputs]
     on_host = host_function(inputs, outputs, linker)
     on_device = lifted_function(inputs, outputs, at_home)

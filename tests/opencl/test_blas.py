@@ -110,7 +110,7 @@ def test_mistakes_with_new_arrays(default):
 
 
 class Product(theano.Op):
-    """The op of Theano's GPU tutorial that uses ``empty`` and ``gemm``."""
+    """The op in Theano's GPU tutorial that uses ``empty`` and ``gemm``."""
 
     __props__ = ()
 

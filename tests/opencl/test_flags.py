@@ -1,4 +1,4 @@
-"""The flags optdb.device and optdb.contexts, in programs that do not mention OpenCL."""
+"""The flags optdb.device and optdb.contexts work in programs that do not mention OpenCL."""
 
 from __future__ import annotations
 

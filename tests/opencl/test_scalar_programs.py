@@ -76,7 +76,7 @@ CASES = list(dict.fromkeys(cases()))
 
 
 def applied(ops, width=1):
-    """Apply scalar ops to arrays; return (op, arrays, result) for each."""
+    """Apply scalar ops to arrays; return a tuple (op, arrays, result) for each op."""
     cases = [(program_of(op, [array.dtype.name for array in arrays]), arrays) for op, arrays in ops]
     return [(*case, got) for case, got in zip(ops, device_results(cases, width), strict=True)]
 
@@ -158,7 +158,7 @@ def test_a_composite_is_spelled_out_with_exact_constants():
 
 
 class Odd(scalar.UnaryScalarOp):
-    """An op that the device lacks."""
+    """A scalar op that the device lacks."""
 
     def impl(self, x):
         return x % 2

@@ -1,4 +1,4 @@
-"""Transfers between the host and the device, in graphs and in functions."""
+"""Graphs and functions contain transfers between the host and the device."""
 
 from __future__ import annotations
 

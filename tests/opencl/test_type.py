@@ -1,4 +1,4 @@
-"""The type of arrays on a device: which values it accepts, and how it compares them."""
+"""The type of arrays on a device accepts some values, and compares values."""
 
 from __future__ import annotations
 

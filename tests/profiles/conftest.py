@@ -25,7 +25,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Include these objects again before a test of another folder."""
+    """Before a test of another folder, include the objects in garbage collections again."""
     if nextitem is None or _FOLDER not in nextitem.path.parents:
         gc.unfreeze()
         item.config.stash[_IS_FROZEN] = False

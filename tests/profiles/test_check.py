@@ -59,7 +59,7 @@ def test_errors_that_nudged_inputs_explain_are_accepted():
     calm = {"output 0": np.ones(2) + 1e-7, "update 0": np.array([1.0, 1e-12])}
     assert check.compare(expected, found, chaotic).agree
     assert not check.compare(expected, found, calm).agree
-    # Each array has its own bound: output 0 is not chaotic.
+    # Each array has its own error bound, and output 0 is not chaotic.
     assert not check.compare(expected, {**found, "output 0": np.ones(2) + 1e-7}, chaotic).agree
 
 

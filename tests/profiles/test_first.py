@@ -1,4 +1,4 @@
-"""The time until first results, and how it is shown."""
+"""The command measures and shows the time until first results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The optimizer on models of other libraries, which need not be installed here."""
+"""The optimizer is measured on models of other libraries, which need not be installed here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiles import models as zoo
 
 @pytest.fixture
 def one_model(monkeypatch):
-    """A registry with one model, from this project's own zoo."""
+    """A registry with a single model, which is one of this project's own models."""
     monkeypatch.setattr(models, "known", lambda: ["small"])
     monkeypatch.setattr(models, "available", lambda: ["small"])
     monkeypatch.setattr(models, "entry", lambda name: SimpleNamespace(library="None", floatX="float32"))

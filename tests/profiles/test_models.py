@@ -19,7 +19,7 @@ def runs_to_finite_values(name):
     measurement = measure.optimize(specification, way)
     values = check.evaluate(specification, measurement, way)
     assert not measurement.failures
-    # Models with random streams have additional updates for them.
+    # Models with random streams have additional updates for the streams.
     assert len(values) >= len(specification.model.outputs) + len(specification.model.updates)
     assert all(np.isfinite(value).all() for value in values.values())
 

@@ -25,7 +25,7 @@ def test_a_start_measures_all_parts():
     assert tuple(start.wall) == starts.WALL_PARTS
     assert all(seconds >= 0 for seconds in start.cpu.values())
     assert all(seconds > 0 for seconds in start.wall.values())
-    # Processes compile nothing; they only query the machine and the compiler.
+    # The processes compile nothing; they only query the computer and the compiler.
     assert start.cpu["compilers"] < start.cpu["import"]
     first, second = start.values
     assert first != second

@@ -26,7 +26,7 @@ class SortOnHost(Op):
         self.axis = axis
 
     def make_node(self, x: Any) -> Apply:
-        """Return the node for an array."""
+        """Return a node that sorts an array."""
         return Apply(self, [x], [x.type()])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
@@ -34,7 +34,7 @@ class SortOnHost(Op):
         output_storage[0][0] = np.sort(inputs[0], self.axis)
 
     def infer_shape(self, node: Apply, shapes: Any) -> Any:
-        """Return the shape of the array."""
+        """Return the output's shape, which is the input's shape."""
         return shapes
 
 

@@ -1,4 +1,4 @@
-"""``python -m optdb`` with PyTensor installed."""
+"""Tests of ``python -m optdb`` in an environment with PyTensor."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pytensor.tensor.special import log_softmax, softmax
 
 import optdb.pytensor
 
-#: Modes of the device and of the host, with the same rewrites.
+#: The mode of the device and the mode of the host have the same rewrites.
 MODES = {
     "rewritten": (optdb.pytensor.OPENCL, Mode("py", optdb.pytensor.OPENCL.provided_optimizer)),
     "as written": (Mode(optdb.pytensor.OpenCLLinker(), None), Mode("py", None)),
@@ -49,7 +49,7 @@ REDUCTIONS = {
     "gradient of max": lambda x, axis: pt.grad(x.max(axis=axis).sum(), x),
     "gradient of logsumexp": lambda x, axis: pt.grad(pt.logsumexp(x, axis=axis).sum(), x),
 }
-#: The errors that PyTensor raises if a reduction, or its gradient, does not support a dtype.
+#: Errors that PyTensor raises if a reduction or its gradient does not support a dtype.
 NOT_BUILT = (TypeError, NotImplementedError, AttributeError, AssertionError)
 #: Reductions that have no value, or a special value, if there are no elements; each test run includes them.
 QUICK = ("logsumexp", "max", "sum", "CAReduce of and_", "Min from inf on")

@@ -279,7 +279,7 @@ def test_indices_that_depend_on_the_step():
 
 
 def test_large_steps():
-    """Each step has more elements than one work item of a processor computes."""
+    """Each step has more elements than one work item of a CPU computes."""
     rows = pt.matrix("rows")
     states = scan(lambda row, h: pt.tanh(h - h.sum() / 9000.0 + row), sequences=[rows], outputs_info=[pt.zeros(9000)])
     compared([rows], [states[-1], pytensor.grad(states.sum(), rows)], [RNG.normal(size=(3, 9000))], rtol=1e-9)
@@ -336,7 +336,7 @@ def test_small_steps_are_repeated_within_a_kernel(merge_launches):
 
 
 def test_calls_in_a_row():
-    """In repeated calls, a plan repeats the loop, and merges its launches."""
+    """In repeated calls, a plan repeats the loop and merges the loop's launches."""
     states = scan(lambda row, h: pt.tanh(h * 0.5 + row), sequences=[x], outputs_info=[pt.zeros(3)])
     outputs = with_gradients((states**2).sum(), [x])
     f = pytensor.function([x], outputs, mode="OPENCL")

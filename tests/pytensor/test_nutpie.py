@@ -15,12 +15,12 @@ from optdb.pytensor import compile_nutpie
 from optdb.pytensor.nutpie_models import _Functions
 from profiles.pytensor import models
 
-#: The library, which is installed in the environment of `make pytensor`.
+#: The library nutpie, which is installed in the environment of `make pytensor`.
 nutpie = pytest.importorskip("nutpie", reason="nutpie is not installed: pip install 'optdb[nutpie]'")
 pytestmark = pytest.mark.filterwarnings("ignore::optdb.pytensor.TooSmallWarning")
 
 OBSERVED = np.random.default_rng(3).normal([1.0, -2.0, 0.5], 0.7, size=(40, 3))
-#: PyTensor's Python linker: it compiles nothing.
+#: PyTensor's Python linker, which compiles nothing.
 PYTHON = "FAST_COMPILE"
 
 

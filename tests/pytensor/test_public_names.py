@@ -1,4 +1,4 @@
-"""The errors of optdb's public names for Theano's functions if PyTensor is the host."""
+"""If PyTensor is the host, optdb's public functions for Theano raise errors that say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph that a function was compiled from survives copies, and contains the user's choice of rewrites."""
+"""Copies of a function keep the graph from which the function was compiled, and the user's choice of rewrites."""
 
 from __future__ import annotations
 

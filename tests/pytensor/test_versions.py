@@ -1,4 +1,4 @@
-"""The versions of PyTensor that `import optdb.pytensor` accepts."""
+"""`import optdb.pytensor` accepts only some versions of PyTensor."""
 
 from __future__ import annotations
 

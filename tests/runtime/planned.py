@@ -140,7 +140,7 @@ MANIFEST: dict[str, Any] = {
 
 MEMBERS = {"arrays/0.npy": array_bytes(np.zeros(3, np.float32)), "programs/0.cl": SOURCE.encode()}
 
-#: `MANIFEST` with a second argument, and with all kinds of commands, sources and results.
+#: A copy of `MANIFEST` with a second argument, and with all kinds of commands, sources and results.
 LARGER = copy.deepcopy(MANIFEST)
 _METHOD = LARGER["methods"][0]
 _METHOD["signature"]["returns"] = "list"

@@ -59,7 +59,7 @@ def test_commands_bring_vectors_and_results_without_python():
     rounds = []
 
     def work(rank):
-        # Each thread has its own context, because each device does.
+        # Each thread has its own context, because each device has its own context.
         context, member = contexts[rank], table.member(rank)
         round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
         rounds.append(round_)

@@ -1,4 +1,4 @@
-"""Values that are live at the same time never share memory; values that are not may share it."""
+"""Values that are live at the same time never share memory; other values may share memory."""
 
 from __future__ import annotations
 

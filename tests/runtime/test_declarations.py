@@ -16,7 +16,7 @@ from optdb.runtime.library import cl
 from tests.effort import is_quick
 from tests.opencl_device import runtime_context
 
-#: Numbers inside and outside the domains of most functions.
+#: These numbers are inside and outside of the domains of most functions.
 NUMBERS = np.array([0.25, -0.75, 1.5, -0.0, 3.7, np.inf, -np.inf, np.nan] * 2)
 
 
@@ -27,7 +27,7 @@ def with_header():
 
 
 def with_quirk(value: bool) -> Context:
-    """Return a context of the tests' device with the quirk `parses_large_header`, or without it."""
+    """Return a context whose device has, or has not, the quirk `parses_large_header`."""
     context = Context(runtime_context().spec)
     quirks = replace(context.profile.quirks, parses_large_header=value)
     context.profile = replace(context.profile, quirks=quirks)

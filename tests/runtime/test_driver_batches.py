@@ -142,7 +142,7 @@ def never(*args, **kwargs):
 
 @pytest.fixture(params=["run", "run_with_gil"])
 def way(request, monkeypatch):
-    """Run a test with batches that release the GIL, and with batches that are so short that they keep it."""
+    """Run a test with batches that release the GIL, and with batches that are so short that they keep the GIL."""
     least = 1 if request.param == "run" else 100
     options = ContextOptions(batch_thresholds=BatchThresholds(times=1, calls=least))
     monkeypatch.setattr(runtime_context(), "options", options)

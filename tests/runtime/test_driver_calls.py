@@ -1,4 +1,4 @@
-"""Bound commands call the driver without events; if a call fails, PyOpenCL repeats it, and raises its own error."""
+"""Bound commands call the driver without events; PyOpenCL repeats calls that fail, and raises its own errors."""
 
 from dataclasses import replace
 

@@ -208,7 +208,7 @@ def launch_with(position, arg):
 
 
 def without(record, name):
-    """Return a record without a field."""
+    """Return a copy of a record without one of its fields."""
     return {key: value for key, value in record.items() if key != name}
 
 

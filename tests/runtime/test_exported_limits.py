@@ -134,7 +134,7 @@ def test_what_is_ready_makes_room(tmp_path, context):
 
 
 def seconds_and_bytes(do):
-    """Return the time and the Python memory that an attempt to load takes."""
+    """Try to load a file; return how much time and Python memory this takes."""
     gc.collect()
     tracemalloc.start()
     start = time.process_time()
@@ -194,7 +194,7 @@ def test_manifests_are_read_in_linear_time(tmp_path, context, name):
         return seconds_and_bytes(lambda: load(path, context))
 
     load_one(100)
-    # Time is not quadratic: a file of eight times the size would then take 64 times as long.
+    # If the time were quadratic, a file of eight times the size would take 64 times as long.
     assert load_one(160_000)[0] < 24 * load_one(20_000)[0] + 0.2
 
 

@@ -28,7 +28,7 @@ def context(tmp_path, monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Return a list of the child processes that are started from now on."""
+    """Return a list that receives each child process that is started from now on."""
     found = []
 
     def start(*args, **kwargs):
@@ -46,11 +46,11 @@ def test_a_first_call_is_done_in_a_child_once(tmp_path, context, started):
     there = load(path, context, build_in_child=True)
     for _ in range(3):
         np.testing.assert_array_equal(there(X), 2 * X)
-    # What the child has added to the shared value does not count here.
+    # The additions to the shared value in the child process have no effect in this process.
     np.testing.assert_array_equal(there.get("total"), 3 * X)
     np.testing.assert_array_equal(load(path, context, build_in_child=True)(X), 2 * X)
     assert len(started) == 1
-    # The finding is on disk, where another process would also find it.
+    # The result of the rehearsal is on disk, where another process would also find it.
     np.testing.assert_array_equal(load(path, Context("opencl"), build_in_child=True)(X), 2 * X)
     assert len(started) == 1
     other = plan(path, **trace_with(commands=[TRACE["commands"][0], {**LAUNCH, "local_size": [1]}]))

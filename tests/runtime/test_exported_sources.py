@@ -75,7 +75,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("__attribute__ void g() {}", "unsupported form"),
         ("__attribute__((aligned(99999999))) int a;", "unsupported form"),
         ("__attribute__((pure" + ",pure" * 30 + ")) int a;", "unsupported form"),
-        # Arguments that a driver does not check, with the names of their types and with other names
+        # A driver does not check these arguments, whose types have their usual names or other names
         ("__kernel void f(sampler_t s) {}", "'sampler_t'"),
         ("__kernel void f(read_only image2d_t s) {}", "'image2d_t'"),
         ("__kernel void f(__global float *x, image2d_array_t i) {}", "'image2d_array_t'"),
@@ -139,7 +139,7 @@ def test_reading_takes_linear_time(text):
         return time.process_time() - start
 
     seconds(1000)
-    # Time is not quadratic: eight times the size would then take 64 times as long.
+    # If the time were quadratic, a source of eight times the size would take 64 times as long.
     assert seconds(80_000) < 24 * seconds(10_000) + 0.1
 
 

@@ -1,6 +1,6 @@
 """Files of plans with any manual changes are rejected with a message, or run within their limits.
 
-Kernels that receive changed numbers may do anything; these tests bind such kernels, but do not run them.
+Kernels could do anything with changed numbers, so these tests bind such kernels, but do not run them.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def test_sizes_beyond_the_file(tmp_path, context):
 
 
 def test_what_surrounds_the_members_is_left_alone(tmp_path, context):
-    """Comments, bytes before the archive, and attributes of a symbolic link are ignored: nothing is unpacked."""
+    """Comments, bytes before the archive, and attributes of symbolic links are ignored, because nothing is unpacked."""
     path = tmp_path / "f.optdb"
     pack(path, LARGER, MEMBERS)
     with zipfile.ZipFile(path, "a") as file:
@@ -409,7 +409,7 @@ LOCAL = {"kind": "local", "nbytes": (1 << 64) - 1}
             entries=[*TRACE["entries"], arithmetic("//", "$0", 0)],
             results=[{"kind": "numbers", "dtype": "float32", "numbers": ["$2"], "ndim": 0}],
         ),
-        # More local memory than any device has, in one argument or several.
+        # Arguments that, alone or together, need more local memory than any device has.
         {
             "source": f"__kernel void twice({', '.join(f'__local float *x{i}' for i in range(6))}) {{}}\n",
             **trace_with(commands=[{**LAUNCH, "args": [LOCAL] * 6, "array_slots": []}]),

@@ -24,7 +24,7 @@ RNG = np.random.RandomState(7)
 
 @pytest.fixture
 def context():
-    """Return a separate context with pinned memory."""
+    """Return a new context with pinned memory."""
     context = Context(runtime_context().spec)
     context.kept[pinned_memory.__name__] = PinnedMemory(context.queue)
     return context
@@ -83,7 +83,7 @@ def test_large_arrays_are_copied_in_pieces(context, shape, layout):
     used = [block.memory.nbytes for block in blocks(context)]
     assert set(used) == {1 << 15} and len(events) == 1
     np.testing.assert_array_equal(by_driver(target), values)
-    # The only event is complete when the last piece has been copied.
+    # The returned event is complete when the last piece has been copied.
     assert events[0].command_execution_status == cl.command_execution_status.COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""The host runs ahead of the device for a limited time, and waits rarely."""
+"""The host enqueues commands ahead of the device for a limited time only, and waits rarely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the engine's tests: rewriters in one line, small runs, a fixed-point check."""
+"""Helpers of the engine's tests: they make rewriters, run the engine on a graph, and check for a fixed point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.host.api.replacements import replacement_pairs
 from optdb.host.api.rewriters import FunctionNodeRewriter, transform_of
 from optdb.topo import TopoRewriter
 
-#: Python code only: no test waits for a compiler.
+#: The linker uses Python code only, so that no test waits for a compiler.
 STOCK = theano.Mode("py", "fast_run")
 PLAIN = theano.Mode("py", None)
 
@@ -74,7 +74,7 @@ def ops(fgraph):
 
 
 def applicable(fgraph, rewriters):
-    """Return (rewriter, node) for each rewriter that would still change a node of `fgraph`.
+    """Return all pairs (rewriter, node) for which the rewriter would still change the node of `fgraph`.
 
     As in the engine, a result is a change if it replaces a variable by another variable. This function does not change
     the graph.

@@ -1,4 +1,4 @@
-"""TopoOptDB is a database like Theano's: names, tags, positions, queries."""
+"""TopoOptDB supports names, tags, positions and queries, like Theano's databases."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_it_takes_part_in_a_compilation(registered, mode):
 
 
 def test_the_default_database_takes_part_in_fast_run():
-    """Rewriters that are registered without db= are in every fast_run, whether or not the engine is enabled."""
+    """Rewriters that are registered without ``db=`` run in mode fast_run, whether or not the engine is enabled."""
     with unchanged(topo_db):
 
         @register_topo("fast_run", tracks=[tt.sin])
@@ -342,7 +342,7 @@ def test_register_topo_takes_theanos_rewriters():
 
 
 def test_register_topo_stacks():
-    """A rewriter is registered in two databases, under two names."""
+    """Register a rewriter in two databases, under two names."""
     first, second = TopoOptDB(), EquilibriumDB()
 
     @register_topo("a", db=first)

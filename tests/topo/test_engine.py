@@ -1,4 +1,4 @@
-"""The engine: chains of rewrites, the fixed point, limits and directions."""
+"""The engine handles chains of rewrites, reaches a fixed point, respects limits, and runs in both directions."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
 
 
 def test_constants_are_folded_before_rewriters_see_what_uses_them():
-    """Expressions that become constant during the run are also folded before rewriters see their clients."""
+    """Expressions that become constant during the run are also folded before rewriters visit their clients."""
     seen = []
 
     @rewriter([tt.exp])

@@ -61,7 +61,7 @@ VALUES = (np.float64(1), np.float64(2), np.float32(1), np.int8(1), np.array([1.0
 
 @st.composite
 def graphs(draw):
-    """A graph with many duplicates."""
+    """Draw a graph with many duplicate nodes."""
     x, y = tt.dvector("x"), tt.dvector("y")
     pool = [x, y]
     for _ in range(draw(st.integers(1, 14))):
@@ -119,7 +119,7 @@ def test_the_index_follows_each_change(graph, choices):
 
 
 def test_constants_are_merged_by_signature():
-    """Equal values of one type are merged; values of different types are not, nor is nan with a number."""
+    """Equal values of one type are merged, but not values of different types, and not nan with a number."""
     x = tt.dvector("x")
     nan = np.array([np.nan, 1.0])
 
@@ -268,7 +268,7 @@ def test_the_engine_merges_after_each_change():
 
 
 def test_a_graph_travels_with_its_index():
-    """In a loaded graph, the feature is Theano's own, and knows the graph's nodes."""
+    """A loaded graph has Theano's own merge feature, which knows the graph's nodes."""
     x = tt.dvector("x")
     fgraph = merged(graph_of([x], tt.exp(x) * 2, tt.sin(x) * 2), IndexedMergeOptimizer())
     loaded = pickle.loads(pickle.dumps(fgraph))

@@ -165,7 +165,7 @@ def test_an_equilibrium_that_tracks_no_op_of_the_graph_is_idle():
 
 
 def test_a_third_party_s_rewriter_may_do_more_than_it_says():
-    """A rewriter that tracks exp may also rewrite sin, because Theano's one-pass optimizers ignore tracks."""
+    """A user's rewriter that tracks exp can also rewrite sin, because Theano's one-pass optimizers ignore tracks."""
 
     @local_optimizer([tt.exp])
     def sly(node):

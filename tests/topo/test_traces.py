@@ -104,5 +104,5 @@ def test_traces_of_many_outputs_stay_apart():
     f = theano.function(inputs, results, mode=optdb.mode(STOCK).excluding("fusion"))
     (node,) = [node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, Elemwise)]
     assert len(node.op.inplace_pattern) == 8
-    # At most the user's trace, and one trace from each replacement.
+    # An output has at most the user's trace and one trace from each replacement.
     assert max(len(out.tag.trace) for out in node.outputs) <= 1 + len(numbers)

@@ -74,7 +74,7 @@ class Builder:
         return self.draw(st.sampled_from(list(options)), label)
 
     def shape(self, x):
-        """The shape of a variable, computed by Theano without any optimization."""
+        """Return the shape of a variable, which Theano computes without any optimization."""
         return x.tag.drawn_shape
 
     def keep(self, x, value_shape):

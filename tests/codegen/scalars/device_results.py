@@ -13,13 +13,13 @@ from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.runtime.device_profiles import profile_of
 
-#: Numbers for which functions have special definitions.
+#: Numbers for which some functions have special definitions.
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0]
 
 
 @functools.cache
 def opencl():
-    """Return a context and a queue on the first device that builds a program; Oclgrind is tried last."""
+    """Return a context and a queue on the first device that can build a program; Oclgrind is tried last."""
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     for device in sorted(devices, key=lambda device: "Oclgrind" in device.platform.name):
         try:

@@ -40,7 +40,7 @@ LOOSE = {"Cos", "Sin", "Tan", "Erfc", "Log", "Log2", "Log10", "Pow", "Mod"}
 
 
 def cases():
-    """Return the name of each case, its program, the arrays, and NumPy's results."""
+    """Yield, for each case, a name, a program, arrays, and NumPy's result."""
     for dtype in FLOATS:
         x, y = values(dtype), np.roll(values(dtype, 1), STEP)
         for name, function in FUNCTIONS.items():

@@ -32,7 +32,7 @@ def where_defined(function):
 
 
 def gamma(x):
-    """Return the gamma function, with the device's values at its poles."""
+    """Return the gamma function of `x`, with the device's values at the poles."""
     return with_poles(scipy.special.gamma(x), x)
 
 
@@ -43,8 +43,8 @@ def tri_gamma(x):
     return scipy.special.polygamma(1, x)
 
 
-#: Each case has a name, SciPy's function, and arguments. The last number is an absolute tolerance for functions with
-#: zeros.
+#: Each case has a name, SciPy's function, and arguments. For functions with zeros, the last number is an absolute
+#: tolerance.
 UNARY = [
     ("Psi", scipy.special.psi, BOTH_SIGNS, 2e-6),
     ("TriGamma", tri_gamma, BOTH_SIGNS, 0),

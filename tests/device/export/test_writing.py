@@ -1,4 +1,4 @@
-"""Files of functions that are described by lazy tensors, without any host."""
+"""Functions that lazy tensors describe can be written to files without Theano or PyTensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fused functions of lazy tensors, compared with NumPy, with the kernels of processors and of other devices."""
+"""Fused functions of lazy tensors agree with NumPy, with the kernels for processors and for other devices."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tests.effort import examples
 from tests.opencl_device import new_context
 
 F = "float64"
-#: The shapes of the calls. All lengths are too large to be constants in kernels. In the second list, rows consist of
-#: quads.
+#: Lists of the shapes with which functions are called. All lengths are too large to be constants in kernels. In the
+#: second list, rows consist of quads.
 SHAPES = [(110, 39), (111, 39), (150, 41), (64, 91), (190, 43)]
 SHAPES_OF_QUADS = [(112, 40), (116, 40), (148, 48), (64, 88), (188, 40)]
 
@@ -46,7 +46,7 @@ def number(value, ndim):
 
 
 def centered(x, i):
-    """Divide by a length: before a reduction, and in a loop."""
+    """Divide by a length, both before a reduction and in a loop."""
     mean = applied("TrueDiv", F, folded("Add", x, [0], F), number(x.shape[0], 1))
     squares = applied("Sqr", F, applied("Sub", F, x, transposed(mean, [None, 0])))
     return folded("Add", applied("TrueDiv", F, squares, number(x.size, 2)), [0], F)

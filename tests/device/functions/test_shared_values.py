@@ -1,4 +1,4 @@
-"""Shared values that device functions update: where they are, how they are read, and that all or none are updated."""
+"""Device functions update all of their shared values or none, wherever these are and however they are read."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_pinned_buffers_send_and_return_values(pinning, monkeypatch, shape, dtyp
     buffer = PairedBuffer(pinning, shape, dtype)
     for number in range(4):
         values = np.asarray(np.random.RandomState(number).rand(*shape) * 9).astype(dtype)
-        # Arrays of other dtypes and layouts are converted.
+        # Arguments of other dtypes and layouts are converted.
         given = values.astype("float64").T.copy().T if dtype == "float32" else values
         buffer.send(given)
         assert buffer.holds(values)

@@ -1,4 +1,4 @@
-"""Functions whose commands are traced without computing anything: whatever needs a computed value is rejected."""
+"""Commands of functions are traced without computing anything; operations that need a computed value are rejected."""
 
 from __future__ import annotations
 

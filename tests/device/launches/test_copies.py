@@ -95,7 +95,7 @@ def test_large_copies_stay(context):
 
 
 def test_parts_of_a_buffer_are_the_buffer(context):
-    """A part of a buffer has its own handle."""
+    """A sub-buffer has its own handle."""
     (whole,) = ready(context, filled_buffers(1))
     align = max(context.profile.base_alignment_bytes, 128)
     (part,) = [whole.get_sub_region(align, align)]

@@ -19,7 +19,7 @@ def moments(x, axes):
 
 
 def merged(x, cuts, axes=(0, 2)):
-    """Return means and variances, merged from parts of an array."""
+    """Compute means and variances of an array's parts, and merge them; return the merged moments."""
     parts = np.split(x, cuts)
     vectors = [moments(part, axes) for part in parts]
     counts = [np.array([part.shape[0] * part.shape[2]]) for part in parts]

@@ -1,4 +1,4 @@
-"""Each rule: the combined results of workers on parts of a batch equal those of one device on the whole batch."""
+"""With each rule, the combined results of workers on parts of a batch equal those of one device on the whole batch."""
 
 from __future__ import annotations
 
@@ -231,8 +231,8 @@ def test_independent_normalizations_are_one_round():
     original = original_of(f)
     training = synchronous_training(original, axes_of(original.arguments, None), {}, None, False)
     rounds = [node.op for node in training.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
-    # The forward pass has one round for the first two layers, and one for the last layer. The backward pass has one
-    # round, for the last layer: its other sums are not needed before the end of the step.
+    # The forward pass has one reduction round for the first two layers, and one for the last layer. The backward pass
+    # has one round, for the last layer: its other sums are not needed before the end of the step.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
     assert training.rounds == 3
     check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])

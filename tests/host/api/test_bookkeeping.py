@@ -1,4 +1,4 @@
-"""The leaner FunctionGraph behaves like Theano's: the same graph, events and errors."""
+"""The leaner FunctionGraph has the same graphs, events and errors as Theano's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.processes import run_code
 
 
 class Log:
-    """A feature that records the events it receives."""
+    """A feature that records the events that it receives."""
 
     def __init__(self):
         self.events = []
@@ -164,7 +164,7 @@ def test_features_hear_in_the_order_they_came():
 
 
 def test_a_feature_without_a_base_class_takes_part():
-    """A feature needs no base class: Theano looks up callbacks as attributes, and skips a feature that has none."""
+    """A feature needs no base class: Theano looks up callbacks as attributes, and skips features without callbacks."""
 
     class Bare:
         heard = 0
@@ -314,7 +314,7 @@ def test_a_kept_order_is_taken_for_the_sorted_one():
 
 def test_a_kept_order_knows_nothing_of_a_feature_s_orderings():
     class Backwards:
-        """Makes `first` wait for `second`; data flow does not order these nodes."""
+        """A feature that makes `first` wait for `second`, although data flow does not order these nodes."""
 
         def orderings(self, fgraph):
             return OrderedDict([(first, [second])])

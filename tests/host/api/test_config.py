@@ -1,4 +1,4 @@
-"""Theano's flags that optdb changes temporarily."""
+"""optdb changes some of Theano's flags temporarily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linker that delegates functions to a device."""
+"""`DeviceLinker` delegates functions to the backend of a device."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ADD, MUL, EXP, ABS = scalar.add, scalar.mul, scalar.exp, scalar.abs_
 
 
 class MakesItsOwnNode(UnaryScalarOp):
-    """Doubles its input; its `make_node` returns a node of another op."""
+    """A scalar op that doubles its input; its `make_node` returns a node of another op."""
 
     def make_node(self, x):
         return scalar.add.make_node(x, x)

@@ -18,7 +18,7 @@ from optdb.host.api.session import optimizing, remove_all
 
 
 class WithProps(Op):
-    """An op whose equality Theano generates."""
+    """An op class whose equality Theano generates."""
 
     __props__ = ("value",)
 
@@ -81,7 +81,7 @@ class SameClassOnly(Counting):
 
 
 class Colliding(Counting):
-    """All ops of this class have the same hash."""
+    """An op class whose ops all have the same hash."""
 
     def __eq__(self, other):
         return type(self) is type(other) and self.value == other.value
@@ -158,7 +158,7 @@ def test_the_answers_are_theanos(one, other):
 
 
 def test_hashes_are_the_same_before_and_during():
-    """A dictionary made before an optimization can be used during it, and vice versa."""
+    """Dictionaries of ops can be made before an optimization and used during it, and vice versa."""
     ops = [op for pair in PAIRS for op in pair]
     before = {op: str(op) for op in ops}
     with optimizing():
@@ -219,7 +219,7 @@ def test_unhashable_ops_stay_unhashable():
 
 
 def test_ops_with_unhashable_props():
-    """The generated hash of such ops raises an error, but they can be compared."""
+    """The hash that Theano generates for these ops raises an error, but the ops can be compared."""
     one, other = WithProps([1]), WithProps([1])
     with optimizing():
         assert one == other
@@ -287,7 +287,7 @@ def test_a_graph_with_ops_of_all_kinds_optimizes():
 
 
 class Same(Unhashable):
-    """An op without a hash, in a graph."""
+    """A graph can contain an op without a hash."""
 
     __hash__ = Op.__hash__
 

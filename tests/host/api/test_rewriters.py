@@ -112,7 +112,7 @@ def test_a_scalar_op_without_a_name_is_refused():
 
 
 def test_empty_tracks_are_refused():
-    """A rewriter that tracks no op would never be called, which cannot be intended."""
+    """A rewriter with an empty list of tracks is rejected, because it would never be called."""
     with pytest.raises(ValueError, match="tracks no op"):
         FunctionNodeRewriter(exp_to_log, [])
 

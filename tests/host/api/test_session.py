@@ -37,7 +37,7 @@ def same_afterwards():
 
 @pytest.fixture(params=[True, False], ids=["gc on", "gc off"])
 def collector(request):
-    """Run the test with the collector enabled and with the collector disabled, as users may have it."""
+    """Run the test once with Python's garbage collector enabled, and once with the collector disabled."""
     was_enabled = gc.isenabled()
     (gc.enable if request.param else gc.disable)()
     yield request.param

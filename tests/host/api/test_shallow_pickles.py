@@ -65,7 +65,7 @@ def test_a_function_of_a_long_graph_travels(travel):
 
 @pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
 def test_lengths_of_a_long_graph_are_inferred_again(travel):
-    """Lengths are not pickled, since each of them is an expression as deep as the graph."""
+    """Lengths are not pickled, because each length is an expression that is as deep as the graph."""
     x = tt.fvector("x")
     out = x
     for _ in range(LONG // 6):

@@ -87,7 +87,7 @@ def test_scalar_ops_are_probed(setting):
 
 
 def test_test_values_of_the_optimizer_are_the_users():
-    """config.compute_test_value_opt is for users who look for errors in rewriters."""
+    """Users set config.compute_test_value_opt to look for errors in rewriters."""
     with theano.change_flags(compute_test_value="raise", compute_test_value_opt="ignore"), optimizer_test_values():
         assert theano.config.compute_test_value == "ignore"
     with theano.change_flags(compute_test_value="raise"):

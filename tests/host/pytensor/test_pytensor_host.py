@@ -1,4 +1,4 @@
-"""PyTensor's implementation of the host interface: the destroy handler, facts about rewriters, and guards."""
+"""The host interface for PyTensor includes the destroy handler, facts about rewriters, and guards."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_assumptions_are_those_that_pytensor_infers():
 
 
 class Forwarding(Feature):
-    """Forwards the events of a graph to a feature that is not attached."""
+    """A feature that forwards the events of a graph to a feature that is not attached."""
 
     def __init__(self, other):
         self.other = other

@@ -124,7 +124,7 @@ def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, nam
 
 
 def formulas():
-    """Return inputs, outputs and a function that makes arguments, by the feature that they test."""
+    """Map each tested feature to inputs, outputs, and a function that makes arguments."""
     x, y = tt.fmatrix("x"), tt.fmatrix("y")
     v = tt.fvector("v")
     return {

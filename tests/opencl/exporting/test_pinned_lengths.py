@@ -20,7 +20,7 @@ from optdb.opencl.exporting import Untraceable, export
 
 pytestmark = pytest.mark.usefixtures("default")
 
-#: Ops whose indexes may be arguments of an exported function; other host arrays are constants.
+#: For these ops, indexes can be arguments of an exported function; other host arrays are constants.
 INDEXED_BY_ARGUMENTS = {
     "OpenCLAdvancedSubtensor1",
     "OpenCLAdvancedIncSubtensor1",
@@ -83,7 +83,7 @@ def op_name(case: Case) -> str:
 
 
 def may_pin(case: Case) -> dict[int, set[int]]:
-    """Return the axes of inputs that a case's op may pin."""
+    """Return which axes of its inputs a case's op can pin."""
     if op_name(case) not in _POOLING:
         return PINNED.get(op_name(case), ({}, ""))[0]
     # Pooling pins the sizes of images, and not the lengths of leading axes.
@@ -111,7 +111,7 @@ def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
     return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
 
 
-#: Each case is thorough for one kind of device, alternately for processors and for GPUs.
+#: Each case has the mark `thorough` for one kind of device: alternately for processors and for GPUs.
 CASES_BY_KIND = [
     pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.thorough] * ((number + place) % 2))
     for number, case in enumerate(CASES)

@@ -205,7 +205,7 @@ def test_programs_compare_to_the_last_bit():
 
 
 def test_ranges_with_open_and_with_closed_ends_have_kernels_of_their_own():
-    """Ranges with open and with closed ends need different kernels, although Theano treats their ops as equal."""
+    """Ops for ranges with open and with closed ends need different kernels, although Theano treats the ops as equal."""
     (x,) = there(np.float32([0, 0.5, 1]))
     for opened, want in ((True, [0, 1, 0]), (False, [1, 1, 1])):
         in_range = tt.Elemwise(theano.scalar.InRange(opened, opened))(x, np.float32(0), np.float32(1))
@@ -233,7 +233,7 @@ FOLDS = [
 
 @st.composite
 def graphs(draw):
-    """Return variables of a random graph over square matrices, each computed from earlier ones."""
+    """Draw a random graph over square matrices; return its variables, which are computed from earlier ones."""
     made = there(RNG.uniform(-1, 1, (5, 5)).astype("float32"), RNG.uniform(-1, 1, (5, 5)).astype("float32"))
     pick = st.sampled_from
     for _ in range(draw(st.integers(3, 14))):
@@ -355,7 +355,7 @@ def test_shapes_of_reductions_are_inferred():
 
 
 def programs_of(function):
-    """Return the distinct kernel codes of a function."""
+    """Return the set of different kernel codes in a function."""
     return {
         node.op.gpu_kernels(node, "")[0].code
         for node in nodes_of(function)

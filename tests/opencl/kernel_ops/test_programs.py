@@ -1,4 +1,4 @@
-"""The programs of a function's kernels: how many are built, when, and the errors if a program does not build."""
+"""A function's kernels are built as few programs, at the right time, and errors say if a program does not build."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def built(monkeypatch):
 
 
 def adding(n, name="k", before="", params=(BUFFER,)):
-    """Return a kernel that adds a number, with a name that other kernels also have."""
+    """Return a kernel that adds a number; other kernels have the same name."""
     return Kernel(f"{before}KERNEL void k(GLOBAL_MEM int *a) {{ a[0] += {n}; }}", name, params)
 
 
@@ -91,7 +91,7 @@ class Adding(OpenCLKernelBase):
 
 
 def chain(*ops):
-    """Return a function that applies some ops in turn."""
+    """Return a function that applies some ops one after the other."""
     x = tt.fvector("x")
     y = x
     for op in ops:

@@ -1,4 +1,4 @@
-"""Loops on the device without steps, or over arrays without elements along an axis."""
+"""Loops on the device can have no steps, or arrays without elements along an axis."""
 
 from __future__ import annotations
 

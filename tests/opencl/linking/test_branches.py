@@ -32,7 +32,7 @@ def compiled(inputs, outputs, **kwargs):
 
 
 def net(x, phase, w):
-    """Return a net that computes different things in the learning phase, like Keras's nets with noise."""
+    """Return a net that branches on the learning phase, like Keras's nets with noise."""
     hidden = tt.tanh(x.dot(w))
     hidden = ifelse(phase, hidden * 2, hidden)
     hidden = ifelse(phase, hidden - hidden.mean(axis=0), hidden - 1)
@@ -77,7 +77,7 @@ def test_conditions_that_depend_on_shapes_leave_the_plans_of_others_alone():
 def test_where_nothing_is_overwritten_no_step_is_held_back():
     x, y = tt.fmatrix("x"), tt.fmatrix("y")
     value = x
-    for number in range(3):  # conditions that are computed on the device become guards within the call
+    for number in range(3):  # conditions that the device computes become guards within the call
         value = ifelse(tt.gt(value.sum(), number), tt.tanh(value.dot(y)) + 1, value - 1)
     f, machine = compiled([x, y], value)
     expected = theano.function([x, y], value, mode=REFERENCE)

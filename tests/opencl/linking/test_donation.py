@@ -83,7 +83,7 @@ COPIED = {
     "a result": lambda a, b, x, y, i: ([(a, tt.exp(x) * y)], [tt.exp(x) * y]),
     "a part of another value": lambda a, b, x, y, i: ([(a, tt.exp(tt.concatenate([x, y]))[1 : 1 + ROWS])], []),
 }
-#: Cases in which a next value is or is not computed in place, depending on the order of the nodes.
+#: In these cases, the order of the nodes decides whether a next value is computed in place.
 EITHER = {
     "one from the other": lambda a, b, x, y, i: ([(a, tt.exp(x) - y), (b, (a[::-1] + x) / 2)], []),
     "a loop": lambda a, b, x, y, i: (
@@ -125,7 +125,7 @@ def test_the_present_value_of_one_is_the_next_of_another():
 
 
 def test_what_lies_in_the_same_buffer_is_read_as_it_was():
-    """A user's array may be a part of a buffer with its own handle, so that comparing handles does not show aliases."""
+    """A user's array can be in a sub-buffer with its own handle, so that comparing handles does not show aliases."""
     n = 1024
     whole = arrays.from_host(get_context("dev0"), np.ones(4 * n, "float32"))
     part = cl_array.Array(whole.queue, (n,), "float32", data=whole.base_data.get_sub_region(4 * n, 4 * n))

@@ -27,7 +27,7 @@ __kernel void twice(__global const float *x, ulong x_offset, __global float *z)
 
 
 class Twice(Op):
-    """``2 * x``, computed with PyOpenCL only."""
+    """An op that computes ``2 * x`` with PyOpenCL only."""
 
     __props__ = ()
 

@@ -1,4 +1,4 @@
-"""Views whose offset changes from call to call are copied to one address, if one plan then serves all calls."""
+"""Views whose offset differs in each call are copied to a fixed address, if all calls can then use one plan."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 pytestmark = pytest.mark.usefixtures("engine_where_quick")
 
 WISHES = "never", "always", "split"
-#: Number of calls: the function is recorded, planned and merged, and then repeated twice.
+#: The number of calls in which a function is recorded, planned and merged, and then repeated twice.
 CALLS = 4
 
 
@@ -158,7 +158,8 @@ def test_copies_to_parts_of_an_array_are_independent(persist):
     data = np.random.RandomState(0).randn(3, 4).astype("float32")
     for _ in range(CALLS):
         np.testing.assert_allclose(sim(data)[0], f(data)[0], rtol=1e-5)
-    # There are three phases: partial products, copies, and the product. A split launch is one launch per phase.
+    # There are three phases: partial products, copies, and the product. If a launch is split, each phase is a separate
+    # launch.
     assert plan_of(sim).commands > 12 and plan_of(sim).enqueued <= 4
 
 

@@ -131,7 +131,7 @@ def test_shapes_that_never_come_again_are_not_recorded_for_ever():
 
 
 def train(mode):
-    """A net trained with momentum on minibatches of a shared array, at a changing rate."""
+    """Train a net with momentum on minibatches of a shared array, at a changing rate."""
     rng = np.random.RandomState(3)
     data = theano.shared(rng.standard_normal((40, 6)).astype("float32"))
     classes = theano.shared(rng.randint(0, 3, 40))
@@ -309,7 +309,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
     x = tt.fvector()
     y = x
     for n in range(12):
-        y = tt.sort(y) + n  # sorts separate the additions, which are therefore not fused
+        y = tt.sort(y) + n  # sorting ops separate the additions, which are therefore not fused
     f = on_device([x], y)
     for _ in range(2):
         f(floats(10_000))
@@ -319,7 +319,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
 
 def test_what_is_done_behind_our_back_is_not_repeated_blindly():
     class Counting(OpenCLKernelBase):
-        """An identity that uses OpenCL by itself."""
+        """An identity op that itself calls OpenCL."""
 
         __props__ = ()
         repeatable = False

@@ -70,7 +70,7 @@ def test_calls_alike_are_their_commands(planned):
     steps(8, 0.01, 1)
     assert steps(5, 0.01, 1) == 0
     assert steps(2, 0.02, 1) == 0  # another rate needs no plan, because the rate is on the device
-    # Another host value, another state, and another shape.
+    # Then another host value, another state, and another shape follow.
     assert steps(3, 0.01, 0) > 0
     steps(6, 0.01, 1)
     for var in (shared[0], shared[4]):

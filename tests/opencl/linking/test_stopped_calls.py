@@ -43,7 +43,7 @@ class Refuses(theano.Op):
         return shapes
 
 
-#: Functions that return an expression for a vector, which raises if `i` is large or if `e` has another length.
+#: Functions that return an expression; computing it raises if `i` is large, or if `e` has another length than `v`.
 RAISING = {
     "index": lambda v, e, i: tt.set_subtensor(v[i], np.float32(7)),
     "indexes": lambda v, e, i: tt.inc_subtensor(v[tt.stack([0, i])], np.float32(7)),
@@ -60,7 +60,7 @@ def first_sums(v):
     return totals.sum(axis=0)
 
 
-#: Next values of two variables; `raising` returns a vector that may raise.
+#: Functions that return the updates of two variables; `raising` returns a vector whose computation may raise.
 UPDATES = {
     "one": lambda v, w, e, i, raising: [(v, raising(tt.set_subtensor(v[:2], e[0]), e, i))],
     "two": lambda v, w, e, i, raising: [(v, v + e[0]), (w, raising(w, e, i))],

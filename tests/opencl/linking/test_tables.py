@@ -18,7 +18,8 @@ from tests.opencl.simulator.made import simulated
 ROWS, COLUMNS = 6, 5
 X = np.random.RandomState(7).rand(ROWS, COLUMNS).astype("float32")
 LABELS = [np.random.RandomState(seed).randint(0, COLUMNS, ROWS).astype("int32") for seed in range(4)]
-#: The numbers of the calls' batches. The first calls are recorded; some batches occur again later, or twice in a row.
+#: The number of the batch for each call. The first calls are recorded; some batches occur again later, or twice in a
+#: row.
 TURNS = [0, 0, 0, 1, 1, 0, 2, 3, 0, 0, 1, 2, 2]
 
 
@@ -77,7 +78,7 @@ def test_classes_change_and_no_node_computes(how, monkeypatch):
         else:
             got = sim.run_async(*args).wait() if how == "run_async" else sim.call_n_times(3, *args)
         assert_alike(got, expected)
-        # Rounding differences of a device accumulate over as many as 39 steps.
+        # The device's rounding differences accumulate over as many as 39 steps.
         np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
         if number == 2:
             # One node computes the entropies and their gradient.

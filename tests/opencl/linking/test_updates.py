@@ -63,7 +63,7 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
         pytest.skip("copies are not gathered here")
     states = [shared(number, number + 1, 3) for number in range(9)]
     turned = np.roll(np.eye(3, dtype="float32"), 1, axis=0)
-    # The computation of each next value reads the current one, so it cannot be done in place.
+    # Each next value depends on the current value, so it cannot be computed in the current value's memory.
     following = [tt.dot(turned, state) for state in states]
     f = theano.function([], [], updates=list(zip(states, following)), mode=MODE)
     hosts = [state.get_value() for state in states]
@@ -184,7 +184,7 @@ def test_nothing_is_lost(data):
 
 
 def test_what_is_overwritten_too_early_leaves_other_state_alone():
-    """A host number depends on the next average, which is therefore not computed in place; the next weights are."""
+    """The next weights are computed in place, but not the next average, because a host number depends on it."""
     rng = np.random.RandomState(5)
     x = tt.fmatrix("x")
     w = theano.shared(rng.uniform(-1, 1, (4, 4)).astype("float32"), "w")
@@ -223,7 +223,7 @@ def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
 
 
 def overwritten_by_ndim(sim):
-    """For both shared variables of a simulator, by rank, return whether nodes of its graph overwrite them."""
+    """Map the ranks of a simulator's two shared variables to whether nodes of the graph overwrite them."""
     fgraph = sim._executable.graph.fgraph
     found: dict[int, set[bool]] = {}
     for var in fgraph.inputs[-2:]:

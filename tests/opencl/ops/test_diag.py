@@ -62,7 +62,7 @@ def test_diagonals_are_filled(shape):
     if len(shape) == 2:
         outputs += [tt.extra_ops.fill_diagonal_offset(x, v, offset) for offset in (0, 1, -1, 4, -4, 6)]
         outputs.append(theano.grad((outputs[0] ** 2).sum(), x))
-    # A device may contract a product and a sum, and round once, while the host rounds twice.
+    # A device may compute a product and a sum with one rounding, where the host rounds twice.
     ops = compare([x, v], outputs, [numbers(*shape), np.float32(3)], rtol=2e-7)
     assert OpenCLFillDiagonal in ops and (OpenCLFillDiagonalOffset in ops) == (len(shape) == 2)
     assert not {op.__name__ for op in ops} & {"FillDiagonal", "FillDiagonalOffset"}

@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 from tests.opencl.lifted import host_function, lifted_function
 
-#: The axes of arrays, and shapes that contain zeros.
+#: Axes of arrays, each with shapes that contain zeros.
 AXES = [
     (0, [(0, 3), (3, 0), (0, 0)]),
     ((0, 1), [(2, 0, 3), (2, 3, 0)]),

@@ -1,4 +1,4 @@
-"""Lifted ops that create arrays from sizes and numbers."""
+"""Lifted ops create arrays from sizes and numbers."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_any_layout_and_what_is_counted(each_memory, steps):
 
 
 class _AsItIs(theano.Op):
-    """An op that returns a view of its input, reversed, and the number of elements."""
+    """An op that returns a reversed view of its input, and the number of elements."""
 
     __props__ = ()
 

@@ -36,7 +36,7 @@ def _is_lifted(cls) -> bool:
 
 
 LIFTED = sorted(filter(_is_lifted, op_classes()), key=lambda cls: (cls.__module__, cls.__name__))
-#: All lifted classes, except for the tests' own, and for base classes whose constructors need a subclass.
+#: All lifted classes, except for classes of tests, and for base classes whose constructors need a subclass.
 CLASSES = [cls for cls in LIFTED if cls.__module__.startswith(("theano.", "optdb.")) and _parameter_sets(cls)]
 
 PARAMETERS = {
@@ -54,7 +54,7 @@ def parameters(cls) -> list[str]:
 
 @contextlib.contextmanager
 def uninstalled():
-    """Install the op cache, make ops, and uninstall it."""
+    """Install the op cache, make ops, and uninstall the op cache."""
     with optdb.cache.install():
         for cls in CLASSES[:5]:
             device_ops(cls)
@@ -129,13 +129,13 @@ class Kept(theano.Op):
 
 def test_a_parameter_that_is_not_declared_is_an_error():
     class OpenCLKept(Counterpart, Kept):
-        """A counterpart that does not declare its parameter."""
+        """The device op of a host op, with a parameter that it does not declare."""
 
     with pytest.raises(TypeError, match=r"does not copy factor(.|\n)*parameters = \('factor', ...\)"):
         OpenCLKept.like(Kept(2))
 
     class OpenCLKeptToo(Counterpart, Kept):
-        """A counterpart that declares its parameter."""
+        """The device op of a host op, with a parameter that it declares."""
 
         parameters = ("factor",)
 
@@ -157,7 +157,7 @@ def test_a_common_dtype_that_nothing_casts_to_is_an_error():
     with pytest.raises(TypeError, match=r"OpenCLView.common_dtype has no effect(.|\n)*derive from .*\.Counterpart"):
 
         class OpenCLView(OneDtype, CounterpartBase, Kept):
-            """A counterpart that keeps dtypes."""
+            """The device op of a host op, which keeps dtypes."""
 
     class OpenCLCasting(OneDtype, Counterpart, Kept):
         """A counterpart that casts."""

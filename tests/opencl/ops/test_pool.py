@@ -83,7 +83,7 @@ def test_as_the_host_to_the_last_bit(mode, ndim, each_device_kind):
 
 
 def check_to_the_last_bit(mine, theirs, mode, case):
-    """Compare with the host; OpenCL allows an error of 2.5 ulp in a division."""
+    """Compare with the host; the tolerance allows for divisions, in which OpenCL permits an error of 2.5 ulp."""
     divides_exactly = runtime_context().device.type & cl.device_type.CPU
     if mode.startswith("average") and not divides_exactly:
         np.testing.assert_allclose(mine, theirs, rtol=3 * np.finfo("float32").eps, err_msg=case)

@@ -27,7 +27,7 @@ def like_a_gpu(monkeypatch):
 
 
 def count(*outputs, shape=(6, 5, 4)):
-    """Compute on the host and on the device; return how many products add a bias, and how many do not."""
+    """Compute on the host and on the device; return the numbers of products with a bias and without one."""
     rows, inner, cols = shape
     values = [RNG.uniform(-1, 1, size) for size in ((rows, inner), (inner, cols), (cols,), (), (2, rows, inner))]
     inputs = [x, w, b, c, x3]

@@ -44,7 +44,7 @@ def loops_of(function):
 
 
 def compared(outputs, steps=4, rows=3):
-    """Compute on the host and on the device; return how many products the bodies of the device's loops have."""
+    """Compute on the host and on the device; return the number of products in the bodies of the device's loops."""
     rng = np.random.RandomState(steps)
     values = [rng.uniform(-1, 1, shape) for shape in ((steps, rows, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,))]
     inputs = [x, w, u, b]

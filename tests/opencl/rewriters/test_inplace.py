@@ -1,4 +1,4 @@
-"""Device ops overwrite their inputs wherever this is allowed, and nowhere else."""
+"""Device ops overwrite their inputs exactly where this is allowed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_is_used_elsewhere_is_not_overwritten(mode):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_in_large_graphs_no_kernel_overwrites_one_array_twice(default, engine):
-    """A kernel could write two results over a matrix and its transpose, but these share memory."""
+    """A kernel must not write two results over a matrix and its transpose, because these share memory."""
     x = tt.fmatrix()
     y = tt.cumsum(x, 0)
     for _ in range(3):
@@ -130,7 +130,7 @@ def loops_of(function):
 
 
 def overwritten(function):
-    """For each loop on the device, return how many states are computed in the memory of their initial values."""
+    """Return, for each loop on the device, how many states are computed in the memory of their initial values."""
     return [len(node.op.destroy_map) if getattr(node.op, "destroy_map", None) else 0 for node in loops_of(function)]
 
 

@@ -68,7 +68,7 @@ def test_one_gradient_for_all_rows_and_one_for_each(rows, columns):
 
 
 def test_a_net():
-    """The matrix is a view, and the gradients are with respect to the matrix and the bias."""
+    """The matrix is a view, and the graph has gradients with respect to the matrix and to the bias."""
     loss = nnet.categorical_crossentropy(nnet.softmax(x[::-1] + b), y)
     for cost in (loss.mean(), (c * loss).sum(), (g * loss).sum()):
         assert count(cost, *theano.grad(cost, [x, b])) == [1, 0]

@@ -32,7 +32,7 @@ def simulated(inputs, outputs, **kwargs):
 
 @pytest.fixture
 def step():
-    """A training step, and its arguments and variables."""
+    """Return a training function, its simulator, its two shared variables, and arguments."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 5).astype("float32"), name="w")

@@ -1,4 +1,4 @@
-"""Exported simulators continue like the originals."""
+"""Exported simulators continue from the same state, with the same results, as the originals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("engine_where_quick")
 
 
 def adam(features=5, classes=3):
-    """Return functions that train with counted steps, and predict."""
+    """Return a function that trains and counts its steps, and a function that predicts."""
     x, y = tt.fmatrix("x"), tt.lvector("y")
     w = theano.shared(floats(features, classes) / 8, "w")
     mean, square = (theano.shared(np.zeros((features, classes), "float32"), name) for name in ("mean", "square"))
@@ -123,7 +123,7 @@ def test_a_loop_whose_op_is_shared(tmp_path):
 
 
 def _check_a_loop(tmp_path, device_kind):
-    """Export a loop over a batch, and call the file with other batches."""
+    """Export a loop over a batch, and call the loaded file with other batches."""
     x, w = tt.ftensor3("x"), theano.shared(floats(4, 4) / 4, "w")
     states, _ = theano.scan(lambda now, before: tt.tanh(now + before.dot(w)), [x], [tt.zeros_like(x[0])])
     loss = tt.cast((states[-1] ** 2).mean(), "float32")

@@ -1,4 +1,4 @@
-"""Simulators as objects: closing and resetting, signatures, progress bars, and printed graphs."""
+"""Simulators can be closed and reset, have signatures, show progress bars, and print their graphs."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ READ_WITHOUT = """
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a pickle in it."""
+    """A folder that contains a pickle."""
     path = tmp_path_factory.mktemp("pickled")
     assert output(WRITE, cwd=path) == "[1.0, 2.0, 3.0]"
     return path

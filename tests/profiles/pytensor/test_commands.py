@@ -1,4 +1,4 @@
-"""The command lines that measure PyMC models."""
+"""Tests of the command lines that measure PyMC models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of modules, tested without starting a compiler."""
+"""Most tests of the cache of modules start no compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions whose C code is built in batches, in separate processes and compiledirs."""
+"""The C code of functions is built in batches; each test uses a separate process and compiledir."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 #: Compiler flags for tests that do not depend on optimized code.
 UNOPTIMIZED = "gcc.cxxflags=-O0"
 
-#: Defines ops whose C code would clash in one file if it were not separated. Each op multiplies x by a number.
+#: A program that defines ops whose C code would clash in one file if it were not separated. Each op multiplies x by a
+#: number.
 OPS = textwrap.dedent("""
     import optdb
     from optdb.host.theano.clinker import plug

@@ -1,4 +1,4 @@
-"""The outlined C code of elementwise ops and reductions: its length, its errors, and its values in any layout."""
+"""The outlined C code of elementwise ops and reductions is short, raises the right errors, and handles any layout."""
 
 import itertools
 import random
@@ -94,7 +94,7 @@ def test_the_first_pair_of_lengths_that_differ_is_the_error(add3, shapes, messag
 
 
 def laid_out(draw, array):
-    """Return an equal array whose axes are reversed, spread, permuted, or in Fortran order."""
+    """Return an equal array in another layout: with reversed, spread or permuted axes, or in Fortran order."""
     if not array.ndim:
         return array
     layout = draw(st.sampled_from(["C", "F", "reversed", "spread", "permuted"]))
@@ -126,7 +126,7 @@ def drawn_operations(count):
 
 
 OPERATIONS = drawn_operations(24)
-#: The dtype, rank and axes of sums.
+#: Sums, each with a dtype, a rank and axes.
 SUMS = [(dtype, ndim, axes) for dtype in ("float32", "int8") for ndim, axes in ((1, (0,)), (3, (1,)), (3, (0, 2)))]
 
 
@@ -191,7 +191,7 @@ def test_sums(functions, data):
 
 @pytest.mark.slow
 def test_outputs_are_reused_as_before():
-    """An output without other references is resized and overwritten; one with references is not."""
+    """An output is resized and overwritten only if there are no other references to it."""
     with optdb.enable():
         x, y = tt.dmatrices("xy")
         f = theano.function([x, y], x + y, mode=theano.Mode("c|py", None))

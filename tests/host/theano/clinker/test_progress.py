@@ -1,4 +1,4 @@
-"""Progress messages for users who wait."""
+"""Users who wait for compilers see progress messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules may be stored for other processes."""
+"""Signatures decide which modules can be stored for other processes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_version_of_code_in_files_is_the_same_in_each_process():
 
 
 def sums():
-    """Nodes that are computed by the same code, or by different code."""
+    """Return nodes, some of which are computed by the same C code."""
     x, y = tt.dvectors("xy")
     return {
         "one": (x + y).owner,
@@ -117,7 +117,7 @@ def test_ops_of_others_are_shared_by_identity():
 
 
 def test_a_signature_keeps_no_op_of_others_alive():
-    """The linker keeps signatures, so a signature must not keep an op alive, which may hold large data."""
+    """The linker keeps signatures; a signature must not keep an op alive, because an op can hold large data."""
     x = tt.dvector()
     remembered = []
     for op in (Doubling(), FromFunctionOp(np.negative, [tt.dvector], [tt.dvector], None)):

@@ -1,4 +1,4 @@
-"""Modules in the compiledir, if folders cannot be removed, disks are full, or clocks are set back."""
+"""Modules are stored correctly even if folders cannot be removed, disks are full, or clocks are set back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of answers about the compiler."""
+"""Answers about the compiler are cached."""
 
 from __future__ import annotations
 

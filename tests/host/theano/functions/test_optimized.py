@@ -37,7 +37,7 @@ def in_place(outputs):
 
 
 def expressions():
-    """Yield a name, inputs, an output that the optimizer computes in place, and values."""
+    """Yield graphs: each has a name, inputs, an output that the optimizer computes in place, and values."""
     x, y, v = tt.dmatrix("x"), tt.dmatrix("y"), tt.dvector("v")
     i = tt.lvector("i")
     square, indexes = data(4, 4), np.array([0, 2, 2])
@@ -142,7 +142,7 @@ def test_the_old_convolution_of_known_lengths_of_one():
 
 
 def test_a_list_among_the_inputs():
-    """Inputs may be lists of variables: they have a length, but their variables have no truth value."""
+    """Inputs can be lists of variables; a list has a truth value, but its variables have none."""
     a, b, c = tt.dvector(), tt.dvector(), tt.lvector()
     f = theano.function([a, b, c], tt.choose(c, (a, b)), mode=theano.Mode("vm", None))
     copies, outputs = copied(f)

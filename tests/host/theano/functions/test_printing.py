@@ -1,4 +1,4 @@
-"""Names of fused elementwise ops: Theano's names if they are short; lists of steps if shared parts make them long."""
+"""Fused elementwise ops have Theano's names, or lists of steps if shared parts would make the names long."""
 
 from __future__ import annotations
 

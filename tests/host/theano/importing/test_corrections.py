@@ -1,4 +1,4 @@
-"""Corrections of Theano: scalar ops in Python, observers of variables, the lock, convolutions without a compiler."""
+"""optdb corrects Theano's scalar ops in Python, observers of variables, lock, and convolutions without a compiler."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def test_the_lock_is_taken(tmp_path):
     assert (tmp_path / "new" / "lock_dir" / "lock").read_text()
 
 
-#: Convolutions and their gradients in all modes. Theano's warning about the missing compiler is printed before.
+#: Compute convolutions and their gradients in all border modes. Theano's warning about the missing compiler comes
+#: first.
 PROGRAM = """
 import warnings
 import optdb, numpy as np, theano, theano.tensor as tt

@@ -1,4 +1,4 @@
-"""The optdb.* flags, as users set them."""
+"""Users can set the flags optdb.*, and wrong settings raise errors that help."""
 
 from __future__ import annotations
 

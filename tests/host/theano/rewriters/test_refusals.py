@@ -21,7 +21,7 @@ from tests.topo.graphs import graph_of, ops
 
 @pytest.fixture
 def left_out(monkeypatch):
-    """Also try the rules that the engine skips when it verifies a fixed point; return the list of their names."""
+    """When the engine verifies a fixed point, also try the rules that it skips; return a list of these rules' names."""
     names = []
     with_open_rules = Engine._with_open_rules
 

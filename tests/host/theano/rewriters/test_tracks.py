@@ -1,4 +1,4 @@
-"""Rewriters decline the ops that the table lists."""
+"""Rewriters decline the ops that optdb's table of tracks lists for them."""
 
 from __future__ import annotations
 

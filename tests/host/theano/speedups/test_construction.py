@@ -71,7 +71,7 @@ def test_a_composite_keeps_its_outputs_apart():
     ("inputs", "error"),
     [
         ((tt.drow(), tt.dmatrix()), ValueError),  # a broadcast dimension cannot hold the result
-        ((tt.fvector(), tt.dvector()), TypeError),  # nor can a smaller dtype
+        ((tt.fvector(), tt.dvector()), TypeError),  # a smaller dtype cannot hold the result
     ],
 )
 def test_impossible_in_place_is_refused_as_by_theano(inputs, error):
@@ -95,7 +95,7 @@ def test_dimshuffle_has_its_code_and_parameters():
 
 
 class Scaled(COp):
-    """An op with C code in a file."""
+    """An op whose C code is in a file."""
 
     def __init__(self, path, **options):
         super().__init__([str(path)], **options)

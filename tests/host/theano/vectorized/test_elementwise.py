@@ -104,7 +104,7 @@ def test_numbers_of_no_dimensions():
 @pytest.mark.parametrize("size", [7, 3 * elementwise.BLOCK_ITEMS + 1])
 @pytest.mark.parametrize("overwritten", [0, 1, 2])
 def test_in_place(overwritten, size):
-    """The first output overwrites an input that the second one still needs."""
+    """The first output overwrites an input that is still needed for the second output."""
     arrays = [numbers(size, seed) for seed in range(3)]
     x, y, z = (array.copy() for array in arrays)
     total = np.tanh(x * y) + x * y * z

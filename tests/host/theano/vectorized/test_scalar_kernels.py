@@ -33,7 +33,7 @@ BINARY = [
     *(ts.lt, ts.gt, ts.le, ts.ge, ts.eq, ts.neq, ts.or_, ts.xor, ts.and_, ts.maximum, ts.minimum, ts.add, ts.mul),
     *(ts.sub, ts.true_div, ts.int_div, ts.mod, ts.pow, ts.second, ts.arctan2, mul_without_zeros, scalar_xlogy0),
 ]
-#: Ops whose C code aborts for some numbers, so only results for ordinary numbers are compared.
+#: The C code of these ops aborts for some numbers, so only results for ordinary numbers are compared.
 DELICATE = [special.gammainc, special.gammaincc, special.chi2sf]
 TERNARY = [ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange]  # equal to other range ops, which would be merged
 #: Ops whose C code is missing or too limited for comparisons. `test_without_c_code` compares them with NumPy and SciPy.
@@ -192,7 +192,7 @@ def test_complex_numbers_from_polar_coordinates():
 
 
 def node_of(op, arrays):
-    """Return a node of an Elemwise for arrays."""
+    """Return an Elemwise node whose inputs have the types of some arrays."""
     return Elemwise(op).make_node(*(TensorType(array.dtype, [False] * array.ndim)() for array in arrays))
 
 

@@ -47,7 +47,7 @@ def other_code(monkeypatch, op, right, wrong):
 
 @pytest.fixture
 def step():
-    """A training step of a small net, and its arguments."""
+    """Return the training step of a small net, and its arguments."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 12).astype("float32"), name="w")
@@ -81,7 +81,7 @@ def test_a_check_changes_nothing(step):
 
 
 def line_of(text):
-    """Return the number of the line of this file that contains a text."""
+    """Return the number of the line in this file that contains a text."""
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 

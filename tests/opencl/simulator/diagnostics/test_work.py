@@ -28,14 +28,14 @@ def test_reduction_of_one_array():
 
 def test_reduction_of_a_product_that_broadcasts():
     x, y = tt.fmatrix("x"), tt.frow("y")
-    # One multiplication and one addition for each element of the broadcast inputs.
+    # There are one multiplication and one addition for each element of the broadcast inputs.
     assert counts([x, y], (x * y).sum(axis=0), ones(5, 7), ones(1, 7), kind="OpenCLCAReduce") == [2 * 5 * 7]
 
 
 def test_reduction_with_an_epilogue_on_arrays_of_the_results_shape():
     x, scale = tt.fmatrix("x"), tt.fvector("scale")
     (count,) = counts([x, scale], x.sum(axis=1) * np.float32(3) + scale, ones(5, 7), ones(5), kind="OpenCLCAReduce")
-    # One multiplication and one addition for each of the five results.
+    # There are one multiplication and one addition for each of the five results.
     assert count == 5 * 7 + 2 * 5
 
 

@@ -10,7 +10,7 @@ import optdb
 from profiles import models
 from tests.zoo import SMALL
 
-#: All models, except for sb_resnet56, which is the same as sb_resnet at the size of tests.
+#: All models except sb_resnet56, which does not differ from sb_resnet at the size of tests.
 MODELS = [name for name in SMALL if name != "sb_resnet56"]
 #: The models that quick test runs include, because their kernels compile quickly.
 QUICK = ("mlp",)
@@ -35,7 +35,7 @@ def test_profile_check_and_report_of_a_model(name):
     profile = sim.profile(*model.data, n=1)
     launches = [row for row in profile.rows if row.kind == "launch"]
     assert launches and all(row.device >= 0 and row.nbytes > 0 for row in launches)
-    # Operations are counted per node, and for most nodes of a net.
+    # A profile counts the operations of each node, for most nodes of a net.
     counted = [row.operations for row in launches if row.operations is not None]
     assert counted and all(isinstance(count, int) and count >= 0 for count in counted)
     assert str(profile)

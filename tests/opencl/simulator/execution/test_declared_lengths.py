@@ -12,7 +12,7 @@ import optdb
 
 IMAGES, FILTERS = (2, 3, 6, 5), (4, 3, 3, 2)
 ALL = {"imshp": IMAGES[1:], "kshp": FILTERS[2:], "nkern": FILTERS[0], "bsize": IMAGES[0]}
-#: Shapes with one length that differs from the declared length, and the parameter that declares it.
+#: Each case has a parameter that declares lengths, and shapes of which one length differs from the declared length.
 OTHERS = [
     ("bsize", (3, 3, 6, 5), FILTERS),
     ("imshp", (2, 3, 7, 5), FILTERS),

@@ -38,7 +38,7 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-#: What the host node does, and the error that the call then raises.
+#: Functions that the host node calls, each with the error that a call of the simulator then raises.
 WAYS = [(fail, ArithmeticError), (interrupt, KeyboardInterrupt), (press_ctrl_c, KeyboardInterrupt)]
 
 
@@ -69,7 +69,7 @@ def test_a_node_that_stops_a_call_loses_nothing(position, how, error, calls):
         np.testing.assert_allclose(sim(data), f(data))
     trouble.how = how
     with pytest.raises(error):
-        # Pass other values, because a host node does not run again for equal values.
+        # Other values are passed, because a host node does not run again for equal values.
         sim(data + 1)
     trouble.how = None
     for var in shared:

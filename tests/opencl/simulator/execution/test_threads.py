@@ -123,7 +123,7 @@ def update():
 
 
 def on_device(way, make):
-    """Return a function that computes on the device, and returns the results and the shared variables' values."""
+    """Return a function that computes on the device, and that returns results and values of shared variables."""
     inputs, outputs, updates, _ = make()
     if way == "mode":
         f = theano.function(inputs, outputs, updates=updates, mode=optdb.mode(device="dev0"))

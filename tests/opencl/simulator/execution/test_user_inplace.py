@@ -126,7 +126,7 @@ def test_copies(way):
 
 
 def test_one_array_in_all_calls():
-    """Pass the same array in each call, with the values that the last call has written to it."""
+    """Pass the same array in each call; each call reads the values that the last call has written to the array."""
     for way in ("fast_compile", "OPENCL"):
         f, (x, y) = compiled(read_after, "fmatrix", device_modes()[way]), operands("fmatrix", 0)
         expected = x.copy()
@@ -214,7 +214,7 @@ def test_swapped_shared_variables(mode):
 
 @pytest.mark.parametrize("way", device_modes())
 def test_the_next_value_of_an_argument(way):
-    """The result of an in-place op is the next value of the argument that it overwrites."""
+    """The result of an in-place op can be the next value of the argument that the op overwrites."""
     x, y = tt.fmatrices("x", "y")
     start, ones = np.full((3, 3), 2, "float32"), np.ones((3, 3), "float32")
 

@@ -1,4 +1,4 @@
-"""Large arguments are used in place, and large results are computed in the caller's memory; nothing else changes."""
+"""Large arguments are used in place, and large results are computed in the caller's memory, with the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiler that waits for the test, and an op whose module is always missing."""
+"""Fixtures: a compiler that waits for the test, and an op whose module is always missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Hold back the background compiler until the test opens the gate; functions are compiled in tiers."""
+    """Enable tiers, and make the background compiler wait until the test opens the returned gate."""
     if shutil.which("g++") is None or not theano.config.cxx:
         pytest.skip("there is no g++")
     gate = Gate()

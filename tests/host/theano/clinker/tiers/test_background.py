@@ -1,4 +1,4 @@
-"""The queue of missing modules, and the threads that build them."""
+"""Threads build the missing modules that are in a queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 class Waiting:
-    """A thunk that waits for a job."""
+    """A fake thunk that waits for a compile job."""
 
     seconds = 0.0
 

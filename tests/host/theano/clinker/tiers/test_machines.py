@@ -1,4 +1,4 @@
-"""Functions that run in Python until their C code is built."""
+"""Functions run in Python until their C code is built."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_function_changes_over_between_two_calls(gate, times, linker):
     status = optdb.wait(f)
     assert status == optdb.tier(f)
     assert (status.in_python, status.modules_left, status.done) == (0, 0, True)
-    # Only the virtual machines of the linkers cvm are C code.
+    # Only functions with a linker `cvm...` have a virtual machine in C.
     assert (type(f.fn) is vm.CVM) if linker.startswith("cvm") else (type(f.fn) is kind)
     w.set_value(np.ones(3))
     for one, other in zip(f(VECTOR), in_python, strict=True):
@@ -195,7 +195,7 @@ def in_threads(*calls):
 
 
 def without_modules(gate, *functions):
-    """Let the compilation of the functions' modules fail."""
+    """Make the compilation of the functions' modules fail."""
     gate.fails = True
     gate.is_open.set()
     with warnings.catch_warnings():
@@ -489,7 +489,7 @@ def test_an_interrupt_at_any_event_leaves_all_next_values_or_none(gate, times, l
     for _ in interrupted_everywhere(f):
         np.testing.assert_array_equal(v.get_value(), w.get_value())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    in_threads(f)  # this would wait forever if a thread still held the turn
+    in_threads(f)  # this would wait forever if a thread still held the lock
 
 
 def test_an_interrupt_while_code_is_put_in_place_leaves_the_function_pending(gate, times, monkeypatch):

@@ -23,7 +23,7 @@ pytestmark = [
     ),
 ]
 
-#: Maximum seconds for a process: enough on a busy machine, but fewer than the compiler sleeps.
+#: The time limit of a process, in seconds: long enough for a busy computer, but shorter than the compiler's sleep.
 SECONDS_FOR_PROCESS = 200
 #: Maximum seconds until killed processes have disappeared.
 SECONDS_FOR_END = 60
@@ -71,7 +71,7 @@ def start(tmp_path, monkeypatch):
 
     def start(code, **more):
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(code)]
-        # The process gets a pipe as input, which the test closes: the test's own input may already be at its end.
+        # The process reads from a pipe that the test closes, because the test's own input may already be at its end.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env={**env, **more}, text=True, **pipes))
         return processes[-1]

@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "pickles"
 #: Every version reads protocol 4; the default of Python 3.14 is 5.
 PROTOCOL = 4
 
-#: Compiles no C code: pickles only contain a function's graph, so its code would be compiled again after reading.
+#: The mode compiles no C code, because pickles only contain graphs, so that code would be compiled again after reading.
 MODE = Mode("py", "fast_run")
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {}

@@ -15,7 +15,7 @@ from optdb.host.theano.importing.compat.libraries import LIBRARIES, Library
 from optdb.host.theano.importing.compat.modules._falling_back import Optional
 from tests.processes import output, python_path, run_code
 
-#: What these libraries import and use, and what fails with current versions of Python and NumPy without optdb.
+#: These imports and uses, which libraries contain, fail with current Python and NumPy versions without optdb.
 SOURCE = """
 import collections, inspect
 import numpy as np, numpy.testing
@@ -38,7 +38,7 @@ def pick(array, index):
 assert pick(np.ones((3, 4)), [slice(2), Ellipsis]).shape == (2, 4)
 """
 
-#: Checks that other packages do not see the names.
+#: A program that checks that other packages do not see the names.
 CHECK = """
 import collections, inspect, numpy, sys
 assert not any(hasattr(collections, name) for name in ("Mapping", "Iterable"))

@@ -17,7 +17,7 @@ SOURCE = "import numpy as np\nvalue = np.bool\n"
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """The folder of stored results; each test has its own."""
+    """Store translated modules in a folder that belongs to one test; return the folder."""
     folder = tmp_path / "kept"
     monkeypatch.setattr(loader, "_folder", folder)
     return folder
@@ -25,7 +25,7 @@ def kept(tmp_path, monkeypatch):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package whose modules are translated."""
+    """Write a package whose modules optdb translates; yield its folder."""
     name = "optdb_translated_package"
     folder = tmp_path / name
     folder.mkdir()
@@ -40,7 +40,7 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def translated(monkeypatch):
-    """The files that were translated."""
+    """Return a list that receives the name of each translated file."""
     files = []
     real = translation.translate
     monkeypatch.setattr(translation, "translate", lambda *args: files.append(args[1]) or real(*args))
@@ -86,7 +86,7 @@ def test_what_is_kept_may_be_broken(kept, package, content):
 
 
 def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
-    """Python's own function for reading code objects would crash on some of these changed bytes."""
+    """Changed bytes in stored files do no harm; Python's own reader of code objects would crash on some of them."""
     load(package)
     (file,) = kept.iterdir()
     whole = file.read_bytes()

@@ -1,4 +1,4 @@
-"""What Theano infers with NumPy 1.23: ``theano1.txt`` has a line for each entry of `inferred`; this module writes it.
+"""Writes ``theano1.txt``, which has a line for each type and value that Theano infers with NumPy 1.23.
 
 If that version is installed, ``python -m tests.host.theano.importing.compat.theano1`` rewrites the file.
 """
@@ -17,7 +17,7 @@ TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
 TYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NUMBERS = [0, 1, -1, 127, 128, 255, 256, -129, 32768, 65536, 2**31, 2**40, 0.0, 0.1, 0.5, 70000.0, 1e30, 1e300, True]
-#: The ends of integer types, and numbers beyond them.
+#: The smallest and largest numbers of integer types, and numbers beyond these limits.
 BOUNDS = [
     300,
     -1,
