@@ -24,7 +24,7 @@ def context() -> Context:
 
 @functools.cache
 def gpu_context() -> Context:
-    """Return a context on the same device as `context` that uses the kernels for GPUs."""
+    """Return a context that uses the kernels for GPUs, on the device on which tests compute."""
     made = new_context()
     made.profile = made.profile.as_kind("gpu")
     return made

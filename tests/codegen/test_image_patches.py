@@ -1,4 +1,4 @@
-"""Patches of images that the device takes equal NumPy's."""
+"""Image patches on the device equal NumPy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uniform random numbers of PCG64 equal NumPy's."""
+"""The device draws the same uniform random numbers as NumPy's PCG64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that the device reshapes equal NumPy's."""
+"""Reshaping arrays on the device agrees with NumPy."""
 
 from __future__ import annotations
 

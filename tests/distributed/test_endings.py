@@ -1,4 +1,4 @@
-"""If devices have their own memory, threads begin the next step before a script of commands has ended the last one."""
+"""If devices have their own memory, threads begin the next step before a script of commands has ended this step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step transfers all numbers of one dtype that it adds up, and their sums, as one vector, whatever their shapes."""
+"""For each dtype, a step transfers all arrays to be added up as one vector, and all sums as one vector."""
 
 from __future__ import annotations
 

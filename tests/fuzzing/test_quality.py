@@ -1,4 +1,4 @@
-"""A seed reproduces a random model; the engine's graphs are compared with stock Theano's, and worse ones detected."""
+"""A seed reproduces a random model; the comparison detects if the engine's graph is worse than stock Theano's."""
 
 from __future__ import annotations
 

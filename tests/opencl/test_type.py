@@ -1,4 +1,4 @@
-"""The type of arrays on a device accepts some values, and compares values."""
+"""The type of device arrays checks, converts and compares values."""
 
 from __future__ import annotations
 

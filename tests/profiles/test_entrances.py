@@ -1,4 +1,4 @@
-"""All methods to enable optdb take the same time."""
+"""All methods to enable optdb start equally many compilers."""
 
 from __future__ import annotations
 

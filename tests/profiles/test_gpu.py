@@ -1,4 +1,4 @@
-"""The measurements that are meant for a GPU, run with small sizes on any device."""
+"""The measurements for GPUs also run on any device, with small sizes."""
 
 import numpy as np
 import pytest

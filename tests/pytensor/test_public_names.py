@@ -1,4 +1,4 @@
-"""If PyTensor is the host, optdb's public functions for Theano raise errors that say so."""
+"""If PyTensor is the host, optdb's public functions for Theano raise errors that name the functions to use instead."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def expressions():
 @settings(max_examples=examples(100, share=8))
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
-    """Graphs with views, in-place ops and an update compute the right values, even if arguments are `mutable`."""
+    """Graphs with views, in-place ops and an update compute the right values, even if they overwrite arguments."""
     mode = STOCK if fused else STOCK.excluding("fusion")
     shared = theano.shared(np.full((2, 2), 0.25))
     inputs = [theano.In(X, mutable=mutable), theano.In(Y, mutable=mutable)]

@@ -43,7 +43,7 @@ def values(count, dtype="float64", shape=(2, 3)):
 
 
 def recurrence(step, steps=STEPS):
-    """Return inputs and the row sums of a recurrence's states; states that are summed are not fused."""
+    """Return inputs and the row sums of a recurrence's states; the sums prevent the fusion of the states."""
     terms = inputs(steps)
     states, state = [], terms[0]
     for term in terms[1:]:
@@ -80,7 +80,7 @@ def test_the_graph_is_no_larger_and_the_values_are_the_same(step):
 
 @pytest.mark.slow
 def test_gates_that_are_written_out():
-    """The pass prevents that each step of this GRU repeats the sum of all earlier steps, as the canonical form does."""
+    """Without the pass, the canonical form of this GRU would repeat the sum of all earlier steps in each step."""
     models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (3, 6)]
     few, many = (theano.function(m.inputs, m.outputs, updates=m.updates, mode=MODE) for m in models)
     model = models[-1]

@@ -1,4 +1,4 @@
-"""Taking, setting and incrementing the elements that index arrays and masks select agrees with NumPy."""
+"""Taking, setting or incrementing elements with index arrays and masks agrees with NumPy."""
 
 from __future__ import annotations
 

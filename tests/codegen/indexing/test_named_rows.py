@@ -1,4 +1,4 @@
-"""Taking, setting and incrementing the rows that an index vector selects agrees with NumPy."""
+"""Taking, setting or incrementing rows with an index vector agrees with NumPy."""
 
 from __future__ import annotations
 

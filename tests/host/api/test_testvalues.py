@@ -21,7 +21,7 @@ SETTINGS = ("raise", "warn", "ignore", "pdb", "off")
 
 @pytest.fixture(params=SETTINGS)
 def setting(request, monkeypatch):
-    """Build a graph without test values; then set config.compute_test_value to each of its values."""
+    """Build a graph without test values, and then set config.compute_test_value to each possible value."""
     monkeypatch.setattr("pdb.post_mortem", lambda *_: pytest.fail("stopped in the debugger"))
     monkeypatch.setattr("pdb.set_trace", lambda *_: pytest.fail("stopped in the debugger"))
     x = tt.dvector("x")

@@ -1,4 +1,4 @@
-"""A function's kernels are built as few programs, at the right time, and errors say if a program does not build."""
+"""A function's kernels are usually built as one program; errors show the code of kernels that do not build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans work with ops that launch kernels themselves, which plans do not see, and that ignore offsets of results."""
+"""Some ops launch kernels that plans do not see and that ignore offsets of results; plans must still be correct."""
 
 from __future__ import annotations
 

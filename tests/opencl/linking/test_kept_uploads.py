@@ -14,7 +14,7 @@ X = np.random.RandomState(3).rand(4, 6).astype("float32")
 
 
 def scaled(updates=True):
-    """Return a function of two host numbers, which are used as numbers and as indexes, its simulator and its state."""
+    """Return a function with two host numbers, which it uses in sums and as indexes, its simulator and its state."""
     x, n, m = tt.fmatrix("x"), tt.lscalar("n"), tt.lscalar("m")
     state = theano.shared(np.zeros((4, 6), "float32"), "state")
     by, less = (tt.cast(number + 1, "float32") for number in (n, m))

@@ -275,7 +275,7 @@ def test_no_processor_has_persistent_launches_by_default(persist):
 
 @pytest.fixture
 def pays(persist, monkeypatch):
-    """Return a function that sets after how many calls persistent launches are worthwhile, and their measured times.
+    """Return a function that sets the call from which persistent launches are worthwhile, and their measured times.
 
     Programs are built in this process, which takes less time than in a child process.
     """

@@ -162,7 +162,7 @@ def test_an_argument_may_be_called_times():
 
 @pytest.mark.parametrize("size", [8, 2000])
 def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(size):
-    """The class labels are host values, so commands of nodes that read them were recorded with other labels."""
+    """Class labels are host values; recorded commands contain recorded labels, but steps must use passed labels."""
     f, sim, w, (x, y) = training_step()
     x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
     last = y.copy()

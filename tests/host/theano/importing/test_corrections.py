@@ -1,4 +1,4 @@
-"""optdb corrects Theano's scalar ops in Python, observers of variables, lock, and convolutions without a compiler."""
+"""optdb corrects errors in Theano's scalar ops, observers of variables, lock, and convolutions without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar ops on whole arrays agree with C code, for which one Composite contains all ops of a dtype."""
+"""Scalar ops on whole arrays agree with the C code of a Composite that contains all ops for a dtype."""
 
 from __future__ import annotations
 

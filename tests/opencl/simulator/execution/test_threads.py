@@ -38,7 +38,7 @@ def trained(rows=6):
 
 
 def at_once(call, threads=THREADS):
-    """Make one call in each of several threads, all begun at the same time; return the results by thread number."""
+    """Make one call in each of several threads at the same time; return the results by thread number."""
     barrier = threading.Barrier(threads)
 
     def begin(number):
@@ -142,7 +142,7 @@ def repeated(f, x, times):
 def test_launches_of_two_threads_alternate_in_the_queue(make, ways, monkeypatch):
     """The second call makes a plan, and the third one repeats it.
 
-    The first call is recorded before, because its launches hold locks of kernels that both threads need.
+    The first, recorded calls are made one by one, because their launches hold locks of kernels that both threads need.
     """
     *_, shape = make()
     functions = [on_device(way, make) for way in ways]

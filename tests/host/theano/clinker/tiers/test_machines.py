@@ -402,7 +402,7 @@ def test_an_error_names_its_node_in_both_tiers(gate, times):
 
 
 def test_cells_of_a_notebook_are_not_held_up(gate, times):
-    """Notebook kernels run cells in the event loop of their main thread, which must answer messages between cells."""
+    """Notebook kernels run cells in the event loop of the main thread, which also answers messages between cells."""
     namespace = {"theano": theano, "optdb": optdb, "times": times, "x": tt.dvector(), "VECTOR": VECTOR}
     answered = []
 
