@@ -23,14 +23,15 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Examples per process without and with a C compiler: a process keeps compiled code in memory, and C compiles slowly.
+#: Number of examples per process, without a C compiler and with one, which is slow. A process keeps compiled code in
+#: memory, so its number of examples is limited.
 CHUNK, CHUNK_OF_C = 100, 10
-#: One in this many processes has a C compiler.
+#: Of this many processes, one has a C compiler.
 C_SHARE = 8
 
 
 class Restriction(click.ParamType):
-    """A switch and one of its values."""
+    """A command-line argument that restricts a switch to a value."""
 
     name = "switch=value"
 
@@ -113,7 +114,7 @@ def _tasks(
     only: Mapping[str, Sequence[str]],
     without: Sequence[str],
 ) -> Iterator[Task]:
-    """Yield the tasks, which cycle through the devices and through the combinations of process-wide switches."""
+    """Yield tasks, each with the next device and the next combination of process-wide switches, in cycles."""
     processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
     for number, device in enumerate(itertools.cycle(devices)):
         if examples <= 0:
@@ -132,7 +133,7 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return, shuffled, the processes that are compatible with `only`; raise `click.UsageError` if there are none."""
+    """Return the processes that `only` allows, in random order; raise `click.UsageError` if it allows none."""
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
     possible = [process for process in processes if _excludes(process, only) is None]
@@ -143,7 +144,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 
 
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
-    """Return why a process excludes all values to which `only` restricts some switch; None if it does not."""
+    """Return why a process excludes every value that `only` allows for some switch; None if there is no such switch."""
     for name, values in only.items():
         excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
         rules = [rule for rule in excluded if rule is not None]
@@ -152,12 +153,12 @@ def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None
     return None
 
 
-#: If a process dies, this number is added to the seed of the process that runs the remaining examples.
+#: If a process dies, the next process runs the remaining examples with a seed that is larger by this number.
 _NEXT_SEED = 500_000
 
 
 def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run a task's examples; return the results, and a list of differences and of errors that ended a process."""
+    """Run a task's examples; return the results and the messages of differences and crashes."""
     whole = Found()
     troubles: list[str] = []
     while whole.drawn < task.examples and len(troubles) < task.differences:
@@ -168,14 +169,14 @@ def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
         troubles += new_troubles
         if len(new_troubles) == len(found.differences):
             break
-        # The process has died during an example that it has not counted yet.
+        # The process died during an example that is not in its count yet.
         whole.drawn += 1
         task = dataclasses.replace(task, seed=task.seed + _NEXT_SEED)
     return whole, troubles
 
 
 def _run_process(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run a task in a process; return its results, and a list of differences and of the error that ended it, if any."""
+    """Run a task in one process; return its results and the messages of differences and of a crash."""
     if task.until is not None and time.time() > task.until:
         return Found(), []
     own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())

@@ -24,7 +24,7 @@ class Differs(AssertionError):
 
 @dataclass
 class _Held:
-    """A result that the caller holds, with a copy of its content. The next call of the `lender` may change it."""
+    """A result of the caller and its expected content; the next call of the function `lender` may overwrite it."""
 
     what: str
     seen: Any
@@ -36,8 +36,8 @@ def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     """Compare a program's results and shared values with the reference; return whether any call was compared.
 
     After each call the caller overwrites its arguments and every second result, which must have no effect. All results
-    that the caller holds are checked again after each later call; a borrowed result is checked until the next call of
-    the function that lent it. A call for which the reference raises is omitted. Raise `Differs` if a value differs.
+    that the caller holds are checked again after each later call. A borrowed result is only checked until its function
+    is called again. A call for which the reference raises is omitted. Raise `Differs` if a value differs.
     """
     return _Comparison(program, switches, device).run()
 
@@ -93,7 +93,7 @@ class _Comparison:
         self._checked += 1
 
     def _arguments(self, call: Call) -> list[np.ndarray]:
-        """Return a call's arguments; some are results of the previous call.
+        """Return a call's arguments; some of them are results of the previous call.
 
         Theano's own linkers forbid two things that a device allows: passing a borrowed result to the next call, and
         passing an array twice if it may be overwritten.
@@ -118,7 +118,7 @@ class _Comparison:
         ]
 
     def _see_arguments(self, where: str, arguments: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> None:
-        """Check that a call has not changed arguments that it may not overwrite."""
+        """Check that a call has only changed arguments that it may overwrite."""
         mutable = [value for leaf, value in zip(self._program.inputs, arguments, strict=True) if leaf.mutable]
         for index, (value, before) in enumerate(zip(arguments, given, strict=True)):
             if not any(np.may_share_memory(value, other) for other in mutable):
@@ -126,7 +126,7 @@ class _Comparison:
         self._held = [held for held in self._held if not _shares(held.seen, mutable)]
 
     def _see_results(self, where: str, call: Call, expected: Sequence[Any], arguments: Sequence[np.ndarray]) -> None:
-        """Check that results are right, and hold them from now on."""
+        """Check that results are right, and keep them for later checks."""
         outputs = self._program.functions[call.function].outputs
         aliases = [*arguments, *(var.get_value(borrow=True) for var in self._reference.graph.shared)]
         for index, ((_, borrow), ours, theirs) in enumerate(zip(outputs, self._results, expected, strict=True)):
@@ -141,7 +141,7 @@ class _Comparison:
                 self._held.append(_Held(what, ours, np.array(theirs), call.function))
 
     def _check_held(self, where: str, called: int | None = None) -> None:
-        """Check that held results are unchanged, except results that the function `called` lent earlier."""
+        """Check that kept results are unchanged; forget results that the function `called` lent in earlier calls."""
         now = where.removeprefix("after ")
         self._held = [
             held
@@ -152,7 +152,7 @@ class _Comparison:
             self._check(f"{held.what}, compared again {where}", held.seen, held.expected)
 
     def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
-        """Overwrite the arguments and every second result, as the caller may, because they belong to it.
+        """Overwrite the arguments and every second result, which belong to the caller.
 
         An argument that a host function may overwrite is left alone, because it may hold the next value of a shared
         variable.

@@ -1,7 +1,7 @@
 """Random convolutions and poolings on a device, compared with the Python code of Theano's own ops.
 
-If Theano's op returns a result, the device returns the same numbers in the same shape; if the op raises, the device
-raises an error that gives the reason.
+If Theano's op returns a result, the device must return the same numbers in the same shape. If the op raises an error,
+the device must raise an error that gives the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Case", "compare", "convolutions", "poolings"]
 #: Number of examples per process.
 CHUNK = 200
 
-#: The errors that a device may raise for arrays that do not match.
+#: The types of errors that a device may raise for arrays that do not match.
 _CLEAR = (ValueError, TypeError, NotImplementedError, AssertionError)
 
 _TOLERANCES = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
@@ -100,7 +100,7 @@ def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def compare(case: Case, device: str = "auto") -> str:
-    """Compute a case on a device and with Theano's op; return 'equal', or 'refused' if both raise."""
+    """Compute a case on a device and with Theano's op; return 'equal', or 'refused' if both raise an error."""
     arrays = case.arrays()
     expected: np.ndarray | Exception
     try:
@@ -129,7 +129,7 @@ def compare(case: Case, device: str = "auto") -> str:
 
 
 def _brief(error: Exception) -> str:
-    """Return an error's type and first line, without Theano's details about the node."""
+    """Return an error's type and the first line of its message; Theano adds details about the node in other lines."""
     return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
@@ -155,10 +155,10 @@ def convolutions(draw: Any) -> Case:
     kind = draw(st.sampled_from(["forward", "weights", "inputs"]))
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     unshared = dims == 2 and draw(st.integers(0, 3)) == 0
-    # Sizes are small, and one in six is 0.
+    # All sizes are small, and one in six is 0.
     some = st.sampled_from([1, 2, 3, 0, 1, 2])
     batch, channels, features = draw(some), draw(some), draw(some)
-    # With this many channels or filters, a GPU uses tiles.
+    # A GPU uses tiles for these numbers of channels or filters.
     if draw(st.integers(0, 2)) == 0:
         channels, features = draw(st.sampled_from([(1, 4), (2, 5), (8, 1), (9, 3), (3, 17)]))
     image, taps = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 0, 4))
@@ -227,7 +227,7 @@ def poolings(draw: Any) -> Case:
 
 
 def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
-    """Compare random cases; return the number of equal cases, and the number of cases that both sides refused."""
+    """Compare random cases; return how many had equal results, and how many raised errors on both sides."""
     counts = {"equal": 0, "refused": 0}
 
     @seed(number)
@@ -242,7 +242,7 @@ def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some examples, and their seed."""
+    """The seed and the number of some examples, and the options of the process that runs them."""
 
     seed: int
     examples: int

@@ -1,4 +1,4 @@
-"""Interrupts at chosen events of a program."""
+"""Raises an interrupt at a chosen event of a program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["interrupt_at"]
 
 @contextmanager
 def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
-    """Raise SIGINT at a numbered event in the block; yield a function that returns whether the event was reached.
+    """Raise SIGINT at the event with a given number in the block; yield a function that returns whether it happened.
 
-    The events, counted from one, are calls of Python functions and returns of C functions.
+    Events are calls of Python functions and returns of C functions; their numbers begin with one.
     """
     left = event
 
@@ -26,7 +26,7 @@ def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)
 
-    # Python cannot raise an interrupt in a finalizer; it would print the interrupt instead.
+    # In a finalizer, Python prints an interrupt instead of raising it.
     usual_hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     sys.setprofile(count)
     try:

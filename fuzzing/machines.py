@@ -25,13 +25,13 @@ __all__ = [
     "seeds",
 ]
 
-#: Number of runs per process, which keeps compiled code in memory.
+#: Number of runs per process; it is limited because a process keeps compiled code in memory.
 _RUNS_OF_A_PROCESS = 50
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Some runs, and their seed."""
+    """The seed and the number of some runs, and their maximum number of steps."""
 
     seed: int
     runs: int
@@ -47,7 +47,7 @@ Chunk = TypeVar("Chunk", bound=Runs)
 def run_processes(
     worker: str, runs: int, steps: int, seed: int, processes: int, timeout: float, flags: dict[str, str] | None = None
 ) -> None:
-    """Make runs in processes that execute the module `worker`; exit with status 1 if a run differs, or else with 0."""
+    """Make runs in processes that execute the module `worker`; exit with status 1 if a run differs, else with 0."""
 
     def run(chunk: Runs) -> str:
         return run_worker(worker, (chunk.seed, chunk.runs, chunk.steps), timeout, flags).trouble
@@ -57,7 +57,7 @@ def run_processes(
 
 
 def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each process, the seed and the number of its runs."""
+    """Yield the seed and the number of runs of each process."""
     for number, first in enumerate(range(0, runs, _RUNS_OF_A_PROCESS)):
         yield seed * 1_000_000 + number, min(runs - first, _RUNS_OF_A_PROCESS)
 
@@ -77,10 +77,10 @@ def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes:
 
 
 def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, steps: int, shorten: bool) -> None:
-    """Make random runs of a state machine of at most `steps` steps; raise the error of a failing run.
+    """Make random runs of a state machine, each of at most `steps` steps; raise the error of a failing run.
 
-    The seed is stored in the machine's class. With `shorten`, this is the shortest failing run that Hypothesis finds,
-    and the search for it takes many times as long as the runs.
+    The seed is stored in the machine's class. With `shorten`, Hypothesis first shortens the failing run, which takes
+    many times as long as the runs.
     """
     run_state_machine_as_test(seed(number)(machine), settings=chosen_settings(runs, shorten, stateful_step_count=steps))
 

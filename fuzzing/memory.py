@@ -1,4 +1,4 @@
-"""Treats a device as one with its own memory; the fuzzers of Theano and of PyTensor use this."""
+"""Lets optdb treat a device as if it had its own memory, for the fuzzers of Theano and of PyTensor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SIZES = TransferSizes(least=1, piece=64)
 
 
 def use_separate_memory(context: Context) -> None:
-    """Treat a device as one that does not share the host's memory; call this before anything is computed on the device.
+    """Treat a device as if it did not share the host's memory; call this before anything is computed on the device.
 
-    Arrays of any size are then copied to and from the device through pinned memory, most of them in several pieces,
+    Arrays of any size are then copied to and from the device through pinned memory in pieces of at most 64 bytes,
     although direct access would be faster.
     """
     context.profile = replace(context.profile, shares_host_memory=False)

@@ -1,7 +1,7 @@
-"""The operations of random graphs. They compute with small integers, which are exact in every dtype.
+"""The operations of random graphs; they compute with small integers, which are exact in every dtype.
 
-An :class:`Operation` defines which values it accepts, and the shape of its result. Lengths are symbolic (see `Length`),
-so that a graph is valid for inputs of any size; two lengths are equal if they are the same expression.
+An :class:`Operation` defines which values it accepts, and which shape its result has. Lengths are symbolic (see
+`Length`), so that a graph is valid for inputs of any size. Two lengths are equal if they are the same expression.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether the value is computed on the device."""
+        """Whether the value consists of floats, which are computed on the device."""
         return self.var.dtype.startswith("float")
 
     @property
     def is_int(self) -> bool:
-        """Whether the value is computed on the host, and may be an index."""
+        """Whether the value consists of integers, which are computed on the host and may be indexes."""
         return "int" in self.var.dtype
 
     @property
     def is_real(self) -> bool:
-        """Whether its elements are ordered numbers."""
+        """Whether the elements are integers or floats."""
         return self.is_float or self.is_int
 
     @property
     def is_number(self) -> bool:
-        """Whether its elements are numbers: all dtypes except bool."""
+        """Whether the elements are numbers, that is, not bool."""
         return self.var.dtype != "bool"
 
     @property
     def ndim(self) -> int:
-        """The number of its dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     def is_like(self, other: Value) -> bool:
-        """Return whether another value has the same type and lengths."""
+        """Return whether another value has the same type and the same lengths."""
         return self.var.type == other.var.type and self.shape == other.shape
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A way to compute a value from others.
+    """An operation that computes a new value from other values.
 
     `build` takes the arguments' variables and one of `params`, and returns the new variable; `shape` takes the
-    arguments, and returns the new variable's lengths. `slots` has a predicate for each argument, which also gets the
-    earlier arguments.
+    arguments, and returns the new variable's lengths. `slots` has a predicate for each argument; a predicate takes the
+    argument and the earlier arguments.
     """
 
     build: Callable[..., Any]
@@ -104,7 +104,7 @@ def _real_array(value: Value) -> bool:
 
 
 def _accumulated(value: Value) -> bool:
-    """Return whether NumPy's cumsum keeps the dtype, as Theano's CumOp promises; cumsum widens small integers."""
+    """Return whether NumPy's cumsum keeps an array's dtype, as Theano's CumOp promises: small integers are widened."""
     return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
@@ -163,7 +163,7 @@ def _small(var: Any) -> Any:
 
 
 def _bounded(var: Any) -> Any:
-    """Return a variable whose sums and small multiples are exact: float16 holds integers up to 2048."""
+    """Return a variable, clipped if it is float16, so that sums and small multiples of it stay exact."""
     return _small(var) if var.dtype == "float16" else var
 
 
@@ -172,7 +172,7 @@ def _exact(var: Any, of: Any) -> Any:
 
 
 def _part(first: Length) -> Callable[..., tuple[Length, ...]]:
-    """Return a `shape` function that replaces the first length by an expression of it."""
+    """Return a `shape` function that replaces the first length by an expression with this length as the operand."""
     return lambda value, *_: ((*first, value.shape[0]), *value.shape[1:])
 
 
@@ -205,17 +205,17 @@ def _pooled(var: Any, mode: str) -> Any:
 
 
 def _class_is_certain(var: Any, index: Any) -> Any:
-    """Return 1 where a row is positive in column `index`: its cross entropy is exactly 0, and otherwise infinite."""
+    """Return 1 for each row that is positive in column `index`: its cross entropy is 0, and not infinite."""
     entropies = tt.nnet.crossentropy_categorical_1hot(_exact(tt.gt(var, 0), var), tt.clip(index, 0, var.shape[1] - 1))
     return _exact(tt.eq(entropies, 0), var)
 
 
 def _loss_of_classes(var: Any, index: Any) -> Any:
-    """Return, for each element, whether the gradient of a cross entropy is far above 0, far below 0, or neither.
+    """Return 1 where the gradient of a cross entropy is far above 0, -1 where it is far below 0, and 0 elsewhere.
 
-    The softmax of a row is near 0, except at the row's largest elements: near 1 if there is one, near 1/2 if there are
-    two, and so on. The numbers of a row are doubled if its class is not among its largest elements, because its loss is
-    then large. Scores are so small that no exponential underflows to 0 in float32.
+    The softmax of a row is near 0, except at the row's n equal largest elements, where it is near 1/n. If the loss of a
+    row is large, because its class is not among its largest elements, the returned numbers are doubled. The scores are
+    so small that no exponential underflows to 0 in float32.
     """
     scores = 8 * tt.clip(var, -4, 4)
     losses = tt.nnet.categorical_crossentropy(tt.nnet.softmax(scores), tt.clip(index, 0, var.shape[1] - 1))
@@ -225,12 +225,12 @@ def _loss_of_classes(var: Any, index: Any) -> Any:
 
 
 def _softmax_winner(var: Any) -> Any:
-    """Return 1 where an element is the largest of its row, alone or with one equal; unlike a softmax, this is exact."""
+    """Return 1 where an element is the largest of its row, even if one other element equals it."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
 
 
 def _gradient(var: Any) -> Any:
-    # Multiply instead of taking a power, which devices compute with rounding errors.
+    # Multiply instead of computing a power, because devices compute powers with rounding errors.
     return tt.grad(tt.sqr(_small(var)).sum(), var)
 
 
@@ -238,12 +238,12 @@ def _narrow(var: Any) -> Any:
     return tt.clip(var, -1, 1)
 
 
-#: Number of products in a sum, large enough for optdb to compute them as a single product.
+#: Number of products in a sum; it is large enough for optdb to compute the sum as a single product.
 _PRODUCTS = 9
 
 
 def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
-    """Return a sum of products, like a weight's gradient in an unrolled loop; some factors are views or used twice."""
+    """Return a sum of products, like a weight's gradient in an unrolled loop; some factors may be transposed."""
     terms = []
     for number in range(_PRODUCTS):
         one, other = _narrow(a + number % 5 - 2), _narrow(b - number % 3)
@@ -256,7 +256,7 @@ def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
 
 
 def _steps(a: Any, b: Any) -> Any:
-    """Return the last state of an unrolled loop, which multiplies each part of one array by the same matrix."""
+    """Return the last state of an unrolled loop; each step multiplies another matrix by the same matrix."""
     numbers = tt.arange(_PRODUCTS, dtype="int8").dimshuffle(0, "x", "x") - 4
     parts, total = _narrow(a.dimshuffle("x", 0, 1) + tt.cast(numbers, a.dtype)), tt.zeros_like(a)
     for number in range(_PRODUCTS):
@@ -265,8 +265,8 @@ def _steps(a: Any, b: Any) -> Any:
 
 
 def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
-    """Return a matrix computed from the states of a loop and from their gradients, which also read the states."""
-    # BLAS accepts no empty matrix.
+    """Return a matrix computed from the states of a loop and from gradients, which also depend on the states."""
+    # Add a row and a column, because BLAS accepts no empty matrix.
     ones = tt.ones((a.shape[0] + 1, a.shape[1] + 1), a.dtype)
     part = tt.set_subtensor(ones[1:, 1:], _narrow(a))
     weights = tt.set_subtensor(tt.eye(a.shape[1] + 1, dtype=a.dtype)[1:, 1:], _narrow(b))
@@ -282,13 +282,13 @@ def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
 
 
 def _in_fours(var: Any) -> Any:
-    """Return a matrix with zeros appended, so that its numbers of rows and columns become larger multiples of four."""
+    """Append zeros to a matrix, so that its number of rows and its number of columns are multiples of four."""
     rows, columns = (var.shape[axis] // 4 * 4 + 4 for axis in range(2))
     return tt.set_subtensor(tt.zeros((rows, columns), var.dtype)[: var.shape[0], : var.shape[1]], var)
 
 
 def _product_of_fours(a: Any, turned: str) -> Any:
-    """Return a product of two matrices plus a bias; rows are so long that a GPU may read four elements at a time."""
+    """Return a product of matrices plus a bias; rows are so long that a GPU may read four elements at a time."""
     left, right = _narrow(a), _narrow(a.T - 1)
     turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")
     parts = [_in_fours(left.T if turns_left else left)] * _PRODUCTS
@@ -298,7 +298,7 @@ def _product_of_fours(a: Any, turned: str) -> Any:
     return (tt.dot(one, other) + other[0])[: a.shape[0], : a.shape[0]]
 
 
-#: Number of columns, and bounds of slices of columns: slices with gaps, adjacent slices, and slices out of order.
+#: Number of columns, and the bounds of slices of columns. Some slices have gaps between them or are out of order.
 _COLUMNS = 8
 _SLICES = (
     ((0, 2), (2, 4), (4, 6), (6, 8)),
@@ -319,14 +319,14 @@ def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _convolved(var: Any, flipped: bool) -> Any:
-    """Return the last feature of a convolution with five features: too many for a GPU's kernels for few features."""
+    """Return the last feature of a convolution; it has too many features for a GPU's kernels for few features."""
     taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
     image = _narrow(var).dimshuffle("x", "x", 0, 1)
     return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]
 
 
 def _bidiagonal(var: Any) -> Any:
-    """Return a triangular matrix of signs; its condition number is so small that rounding makes results exact."""
+    """Return a matrix of twos and signs; its condition number is so small that rounding makes results exact."""
     signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
     n = var.shape[0]
     return 2 * tt.eye(n, dtype=var.dtype) + tt.eye(n, n, -1, dtype=var.dtype) * signs.dimshuffle(0, "x")
@@ -346,7 +346,7 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Return whether `second` is a float array and can follow `first` in a product; Theano has no float16 outer one."""
+    """Return whether `second` can follow `first` in a product of floats; Theano has no outer product of float16."""
     is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
     halves = "float16" in (first.var.dtype, second.var.dtype)
     return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)

@@ -26,7 +26,7 @@ _OWN = values_of(Compilation)
 
 
 class Pairs:
-    """Counts how many examples have each pair of switch values, in the same function or in their two functions."""
+    """Counts the examples that have each pair of switch values, in the same function or one value in each function."""
 
     def __init__(self, counts: Mapping[str, int] | None = None, examples: int = 0) -> None:
         self.counts = Counter(counts or {})
@@ -50,11 +50,11 @@ class Pairs:
         self.examples += other.examples
 
     def count(self, one: Value, other: Value) -> int:
-        """Return how many examples have both values."""
+        """Return how many examples have both of two switch values."""
         return self.counts[_key(one, other)]
 
     def never(self) -> list[tuple[Value, Value]]:
-        """Return the pairs of compatible values that no example has."""
+        """Return the pairs of compatible switch values that no example has."""
         return [pair for pair in self._possible() if not self.count(*pair)]
 
     def pythons(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Pairs:
             yield from _across(one, other)
 
     def tables(self) -> str:
-        """Return Markdown tables: all values of the switches, and the rarest pair of values for every two switches."""
+        """Return Markdown tables of all switch values and of the rarest pair of values of every two switches."""
         switches = {"python": self.pythons(), **_COMMON, **_OWN}
         number = {name: index + 1 for index, name in enumerate(switches)}
         head = "| | switch | values and examples |\n|---|---|---|"
@@ -99,7 +99,7 @@ class Pairs:
         number: Mapping[str, int],
         pairs_of: Callable[[str, str], list[tuple[Value, Value]]],
     ) -> Iterator[str]:
-        """Yield the lines of a table of the rarest pairs' counts; cells above the diagonal are empty."""
+        """Yield the lines of a table with the count of the rarest pair of values of every two switches."""
         yield "| | " + " | ".join(str(number[name]) for name in columns) + " |"
         yield "|---" * (len(columns) + 1) + "|"
         for row in rows:
@@ -108,7 +108,7 @@ class Pairs:
             yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
 
     def write(self, path: Path) -> None:
-        """Add the counts to the counts in a file."""
+        """Add the counts of this object to the counts in a file."""
         total = Pairs()
         if path.exists():
             total.update(Pairs.read(path))
@@ -139,22 +139,22 @@ def _of(switches: Mapping[str, tuple[str, ...]], name: str) -> list[Value]:
 
 
 def _values(switches: Mapping[str, tuple[str, ...]], one: str, other: str) -> list[tuple[Value, Value]]:
-    """Return the pairs of values of two different switches, without the pairs whose values exclude each other."""
+    """Return the pairs of values of two different switches that do not exclude each other."""
     pairs = itertools.product(_of(switches, one), _of(switches, other))
     return [pair for pair in pairs if one != other and exclusion(pair[0], [pair[1]]) is None]
 
 
 def _across(one: str, other: str) -> list[tuple[Value, Value]]:
-    """Return the pairs of a value of the switch `one` and a value of the other function's switch `other`."""
+    """Return all pairs of a value of the switch `one` in one function and a value of `other` in the other function."""
     return [(a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other))]
 
 
 def shown(pairs: Iterable[tuple[Value, Value]]) -> list[str]:
-    """Return pairs of values as lines."""
+    """Return a text with a line for each pair of values."""
     return [f"{a}={of_a} never with {b}={of_b}" for (a, of_a), (b, of_b) in pairs]
 
 
-#: The text around the tables in a document.
+#: The text of the page that contains the tables.
 _BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
 
 

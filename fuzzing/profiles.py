@@ -1,4 +1,4 @@
-"""Replaces the device profile and the options of a process: the kernels, the memory and the batches of commands."""
+"""Lets optdb treat a device as one with other kernels, other memory or other batches of commands."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 #: The kind of device for which kernels are generated: the device's own kind or, on any device, one of three kinds of
-#: GPUs. For a copying GPU, kernels copy tiles asynchronously, and use one work item for each element of short arrays.
-#: For a warpgroup GPU, kernels use warpgroup instructions, unless a product requires the highest precision. The
-#: instructions of these two GPUs are emulated.
+#: GPUs. For "copying gpu", kernels copy tiles asynchronously, and use one work item for each element of short arrays.
+#: For "warpgroup gpu", kernels use warpgroup instructions, unless a product requires the highest precision. In both
+#: cases, the instructions are emulated.
 KERNELS = ("own", "gpu", "copying gpu", "warpgroup gpu")
-#: Maps a kind of kernels to options with which even products of small matrices use the kernels of that kind.
+#: For each kind of kernels, the options that make optdb use this kind even for products of small matrices.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": EMULATED, "quad_tiles": "none"},
@@ -43,16 +43,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         **{"warpgroup_tiles": "all", "warpgroup_tile": (64, 64, 32, 2, 1)},
     },
 }
-#: The first compute capability of GPUs with asynchronous copies.
+#: The compute capability of the first GPUs that have asynchronous copies.
 _CAN_COPY = (8, 0)
-#: The `items_at_once` of a GPU's unit.
+#: The number of work items that a compute unit of such a GPU starts at once.
 _ITEMS_AT_ONCE = 256
-#: Memory kinds: the device's own kind, or treated as separate from the host's memory, as on most GPUs.
+#: How the device's memory is treated: as it is, or as separate from the host's memory, as on most GPUs.
 MEMORIES = ("own", "separate")
 
 
 def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any]:
-    """Return a command-line option with several values, which processes use in turn."""
+    """Return a command-line option that accepts several values; processes use these values in turn."""
     return click.option(
         f"--{name}",
         multiple=True,
@@ -92,9 +92,9 @@ def replace_options(device: str = "auto", **options: Any) -> None:
 
 
 def use_smallest_batches(device: str = "auto", keeps_gil: bool = False) -> None:
-    """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call.
+    """Make each list of commands that a device repeats a batch, even a list of a single call.
 
-    With `keeps_gil`, batches of any length that only enqueue commands keep the GIL, as short batches always do.
+    With `keeps_gil`, all batches that only enqueue commands keep the GIL, not only the short ones.
     """
     loop_library()
     replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1 << 20 if keeps_gil else 1))

@@ -1,4 +1,4 @@
-"""Programs: random functions and their calls, as data from which graphs, arguments and Python code are made."""
+"""Data classes that describe random functions and their calls, and the graphs that are made from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzzing.operations import OPERATIONS, Length, Value
 
 __all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
 
-#: Lengths of test values; no operation lacks elements with these lengths.
+#: Lengths of test values; they are so large that no operation gets an empty array.
 _TEST_SIZES = {"n": 3, "m": 2}
 
 #: The memory layouts of arguments.
@@ -25,7 +25,7 @@ LAYOUTS = ("plain", "reversed", "strided")
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input or a shared variable; each length is a number, or the name of a length that a call chooses."""
+    """An input or a shared variable; each length is a number, or the name of a length that each call sets."""
 
     dtype: str
     shape: tuple[Length, ...]
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """One of a program's functions: the indices of its outputs, each with `borrow`, and its updates, as indices."""
+    """A function of a program; outputs are pairs of a value's index and `borrow`, and updates are pairs of indices."""
 
     outputs: tuple[tuple[int, bool], ...]
     updates: tuple[tuple[int, int], ...]
@@ -60,8 +60,8 @@ class Call:
     """One or several calls of a function with the same arguments.
 
     If the lengths (`sizes`) change, shared variables are set to other values first. Inputs with equal `seeds`, shapes
-    and dtypes are the same array. Shared variables in `assigned` are set before the call. For an input in `passed_on`,
-    an output of the previous call is passed if its dtype and shape match.
+    and dtypes are the same array. Shared variables in `assigned` are set before the call. An input in `passed_on` gets
+    an output of the previous call if dtype and shape match.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -75,9 +75,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions of the same inputs and shared variables, and their calls.
+    """Some functions that have the same inputs and shared variables, and their calls.
 
-    Values are numbered: inputs first, then shared variables, then results of steps.
+    The index of a value counts the inputs, then the shared variables, then the results of the steps.
     """
 
     inputs: tuple[Leaf, ...]
@@ -112,7 +112,7 @@ class Program:
 
 
 class Graph:
-    """Theano's graph of a program, with its own shared variables.
+    """A Theano graph for a program, with its own shared variables.
 
     The `target` is the location of its shared variables: the host, which Theano calls 'cpu', or the context of a
     device. If `tested` is true, inputs have test values.
@@ -140,7 +140,7 @@ class Graph:
             self.values.append(applied(step, self.values))
 
     def compile(self, number: int, mode: theano.Mode, mutable: bool = True) -> Any:
-        """Return a compiled function, which may overwrite the program's mutable inputs unless `mutable` is false."""
+        """Return a compiled function; if `mutable` is true, it may overwrite the program's mutable inputs."""
         body = self.program.functions[number]
         overwritten = [leaf.mutable and mutable for leaf in self.program.inputs]
         inputs = [
@@ -148,13 +148,13 @@ class Graph:
         ]
         outputs = [theano.Out(self.values[index].var.transfer("cpu"), borrow=borrow) for index, borrow in body.outputs]
         updates = [(self.shared[index], self.values[following].var) for index, following in body.updates]
-        # By default, Theano logs a rewriter's error, and continues with the unchanged graph.
+        # Raise the errors of rewriters; by default, Theano only logs them, and continues with the unchanged graph.
         with theano.change_flags(on_opt_error="raise"):
             return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
 
 
 def applied(step: Step, values: list[Value]) -> Value:
-    """Return the value of a step."""
+    """Return the variable that a step computes."""
     operation = OPERATIONS[step.operation]
     arguments = [values[number] for number in step.arguments]
     var = operation.build(*[value.var for value in arguments], step.param)
@@ -162,7 +162,7 @@ def applied(step: Step, values: list[Value]) -> Value:
 
 
 def _laid_out(value: np.ndarray, layout: str) -> np.ndarray:
-    """Return an array with the same values in another memory layout."""
+    """Return an array with equal values and a given memory layout."""
     if layout == "reversed" and value.ndim:
         return np.ascontiguousarray(value[::-1])[::-1]
     if layout == "strided" and value.ndim:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 __all__ = ["End", "options", "report_chunks", "run_chunks", "run_worker", "without_compiler"]
 
-#: The options that several commands share, with their help texts.
+#: The help texts of the options that several commands share.
 _OPTIONS = {
     "examples": "Number of examples.",
     "runs": "Number of runs.",
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 def options(**defaults: float) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command some of these options, with their defaults."""
+    """Return a decorator that adds some of the options in `_OPTIONS` to a command, with the given defaults."""
 
     def decorate(command: Command) -> Command:
         for name, default in reversed(defaults.items()):
@@ -48,7 +48,7 @@ def options(**defaults: float) -> Callable[[Command], Command]:
 def run_chunks(
     chunks: Iterable[Chunk], run: Callable[[Chunk], Result], processes: int
 ) -> Iterator[tuple[Chunk, Result]]:
-    """Run chunks, several at a time, and yield each with its result when it ends; none begins after `run` raises."""
+    """Run chunks, several at a time; yield each chunk and its result when it ends; stop once `run` raises."""
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(run, chunk): chunk for chunk in chunks}
         try:
@@ -66,8 +66,7 @@ def report_chunks(
 ) -> int:
     """Run chunks, print the errors that `run` returns, and return the number of chunks with errors.
 
-    After each chunk, `progress` is called with the chunk and the number of chunks with errors so far; the line that it
-    returns is printed.
+    After each chunk, print the line that `progress` returns for the chunk and the number of chunks with errors so far.
     """
     console = Console(soft_wrap=True)
     failures = 0
@@ -85,7 +84,7 @@ class End:
     """How a worker ended: what it printed, and what went wrong."""
 
     printed: str
-    #: The status and the output of a worker that failed; an empty string if it ended well.
+    #: If the worker failed, its exit status and its output; otherwise, an empty string.
     trouble: str = ""
 
 
@@ -96,7 +95,7 @@ def run_worker(
     environment: Mapping[str, str] | None = None,
     expected: Collection[int] = (0,),
 ) -> End:
-    """Run a module in a process, and return how it ended; any exit status that is not in `expected` is a failure."""
+    """Run a module in a process; return how the process ended; an exit status not in `expected` is a failure."""
     try:
         process = subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],
@@ -116,5 +115,5 @@ def run_worker(
 
 
 def without_compiler() -> dict[str, str]:
-    """Return the environment of a worker that compiles no C, with this process's other Theano flags."""
+    """Return environment variables that keep this process's Theano flags, except that no C compiler is used."""
     return {"THEANO_FLAGS": f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")}

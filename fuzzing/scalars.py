@@ -1,8 +1,8 @@
-"""Computes random Composites with NumPy, as in the first tier, and with their C code, and compares the results.
+"""Compares the results of random Composites in NumPy, as the first tier computes them, with those of their C code.
 
-In an *open* Composite, every step is an output, and a step is compared where its operands are equal on both sides. An
-*exact* Composite has only steps that IEEE 754 defines exactly, so both results must be equal. Elements whose result C
-leaves undefined are not compared.
+In an *open* Composite, every step is an output. A step's result is compared for elements whose operands are equal in
+NumPy and in C. In an *exact* Composite, IEEE 754 defines each step exactly, so both results must be equal. Elements
+with an undefined result in C are not compared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXACT: dict[int, tuple[Any, ...]] = {
     ),
     3: (ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange, ts.inclosedrange),
 }
-#: Ops that libraries compute to within a few units in the last place.
+#: Ops that libraries compute with an error of a few units in the last place.
 ROUNDED: dict[int, tuple[Any, ...]] = {
     1: (
         *(ts.log, ts.log2, ts.log10, ts.log1p, ts.exp, ts.exp2, ts.expm1, ts.deg2rad, ts.rad2deg, ts.cos, ts.arccos),
@@ -61,19 +61,19 @@ ROUNDED: dict[int, tuple[Any, ...]] = {
     3: (),
 }
 
-#: Relative tolerances of `ROUNDED` ops, by the widest float.
+#: The relative tolerance for `ROUNDED` ops, by the widest float dtype of operands and result.
 _TOLERANCES = {"float32": 3e-6, "float64": 1e-12}
-#: The tolerance of ops for which C uses short series.
+#: The tolerance for ops that C code computes with short series.
 _SHORT_SERIES = 1e-7
 
 
 class Differs(AssertionError):
-    """The first tier's result differs from that of C code."""
+    """The result of the first tier differs from the result of C code."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A scalar op and the indices of its operands among inputs and earlier steps."""
+    """A scalar op, and the indices of its operands among the inputs and the earlier steps."""
 
     op: Any
     operands: tuple[int, ...]
@@ -81,15 +81,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A Composite and its arrays; `str` lists the steps."""
+    """A Composite and the arrays that it is applied to; `str` lists the steps."""
 
     dtypes: tuple[str, ...]
     steps: tuple[Step, ...]
     #: Indices of the steps that are outputs.
     outputs: tuple[int, ...]
-    #: For each output that overwrites an input, the index of the input.
+    #: Maps the index of an output that overwrites an input to the index of the input.
     overwrites: dict[int, int]
-    #: The broadcast dimensions of each input.
+    #: For each input, which dimensions are broadcastable.
     patterns: tuple[tuple[bool, ...], ...]
     arrays: tuple[np.ndarray, ...]
 
@@ -114,7 +114,7 @@ class Case:
         return values
 
     def node(self) -> Any:
-        """Return a node of an Elemwise that computes the Composite."""
+        """Return an Elemwise node that computes the Composite."""
         types = [TensorType(dtype, pattern) for dtype, pattern in zip(self.dtypes, self.patterns, strict=True)]
         return Elemwise(self.composite, self.overwrites).make_node(*(kind() for kind in types))
 
@@ -124,7 +124,7 @@ class Case:
 
 
 def _relaid(array: np.ndarray) -> np.ndarray:
-    """Return a copy with the same strides, in separate memory."""
+    """Return a copy of an array that has the same strides."""
     if not array.size or 0 in array.strides:
         return array.copy() if not array.size else array
     low = sum(min(0, stride * (length - 1)) for stride, length in zip(array.strides, array.shape, strict=True))
@@ -139,7 +139,7 @@ def _relaid(array: np.ndarray) -> np.ndarray:
 
 
 def _values(rng: np.random.RandomState, dtype: str, shape: tuple[int, ...], is_divisor: bool) -> np.ndarray:
-    """Draw an array of ordinary values and of the special values of its dtype."""
+    """Draw an array of ordinary values and special values of a dtype."""
     if dtype == "bool":
         drawn = np.ones(shape, bool) if is_divisor else rng.randint(0, 2, shape).astype(bool)
         return np.asarray(drawn)
@@ -182,7 +182,7 @@ def _is_divided(op: Any) -> bool:
 
 
 def _applied(op: Any, operands: Sequence[Any]) -> Any:
-    """Return the output of a scalar op; None if the op does not accept the operands, or has no C code for them."""
+    """Return the output variable of a scalar op; None if the op rejects the operands, or lacks C code for them."""
     try:
         (out,) = op.make_node(*operands).outputs
         op.c_code(out.owner, "n", ["x"] * len(operands), ["z"], {"fail": "", "id": "0"})
@@ -192,7 +192,7 @@ def _applied(op: Any, operands: Sequence[Any]) -> Any:
 
 
 def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int, pool: Any, count: int) -> list[Step]:
-    """Draw steps; integer divisions and remainders take their divisor only from the last `divisors` inputs."""
+    """Draw steps; the divisor of an integer division or a remainder is always one of the last `divisors` inputs."""
     values = [ts.get_scalar_type(dtype)() for dtype in dtypes]
     steps: list[Step] = []
     while len(steps) < count:
@@ -203,8 +203,8 @@ def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int
         if _is_divided(op):
             operands[1] = rng.randint(len(dtypes) - divisors, len(dtypes))
         step = Step(op, tuple(operands))
-        # No step occurs twice, and no second fast sigmoid: Theano's C code sets only one of two equal outputs, and
-        # declares the same variable in each fast sigmoid.
+        # Exclude equal steps, because Theano's C code sets only one of two equal outputs. Exclude a second fast
+        # sigmoid, because Theano's C code declares the same variable for each one.
         is_second = op is sigm.ultra_fast_scalar_sigmoid and any(other.op is op for other in steps)
         out = None if step in steps or is_second else _applied(op, [values[i] for i in operands])
         if out is not None:
@@ -217,7 +217,7 @@ _SHAPES = [(), (1,), (7,), (40,), (200,), (3, 5), (0, 4), (2, 3, 4), (130, 140)]
 
 
 def draw_case(rng: np.random.RandomState, is_open: bool) -> Case:
-    """Draw a Composite and its arrays; all steps are outputs if `is_open` is true."""
+    """Draw a Composite and its arrays; if `is_open` is true, all steps are outputs."""
     divisors = 2
     dtypes = [DTYPES[i] for i in rng.randint(0, len(DTYPES), rng.randint(1, 4))]
     if rng.randint(2):
@@ -244,7 +244,7 @@ def _draw_overwrites(
     outputs: Sequence[int],
     patterns: list[tuple[bool, ...]],
 ) -> dict[int, int]:
-    """Draw which outputs overwrite which inputs; make the patterns of overwritten inputs not broadcastable."""
+    """Draw outputs that overwrite inputs; change `patterns` so that the overwritten inputs are not broadcastable."""
     case = Case(tuple(dtypes), tuple(steps), tuple(outputs), {}, (), ())
     values = case.values()
     overwrites: dict[int, int] = {}
@@ -276,14 +276,14 @@ def _ancestors(steps: Sequence[Step], step: int, inputs: int) -> set[int]:
 
 
 def _fits(value: np.ndarray, dtype: str) -> np.ndarray:
-    """Return where the integer part of a float is in the range of an integer dtype."""
+    """Return a mask: true where the integer part of a float is in the range of an integer dtype."""
     limits = np.iinfo(dtype)
-    # Floats cannot represent the largest 64-bit integers.
+    # Compare with `<`, because floats cannot represent the largest 64-bit integers.
     return np.isfinite(value) & (value > float(limits.min) - 1) & (value < float(limits.max))
 
 
 def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
-    """Return where C defines the result of a scalar op."""
+    """Return a mask: true where the C language defines the result of a scalar op."""
     x, *rest = operands
     everywhere = np.ones(x.shape, bool)
     if isinstance(op, ts.Cast) and x.dtype.kind == "f" and dtype.startswith(("int", "uint")):
@@ -294,11 +294,11 @@ def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
         in_double = _is_in_double(x) & _is_in_double(rest[0])
         return _fits(exact, dtype) & (np.abs(exact) < 2**53) & in_double
     if isinstance(op, special.Gamma | special.GammaLn):
-        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # not at poles, whose sign differs between libraries
+        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # the sign at a pole differs between libraries
     if isinstance(op, special.Psi | special.TriGamma):
         return x > 0  # C returns 0 for other numbers
     if isinstance(op, special.J0 | special.J1):
-        return np.isfinite(x) & (np.abs(x) < 1e4)  # larger zeros of the function are inexact on both sides
+        return np.isfinite(x) & (np.abs(x) < 1e4)  # the function's larger zeros are inexact in C and in NumPy
     if isinstance(op, ts.Trunc) and x.dtype.kind == "i":
         return x > np.iinfo(x.dtype).min  # C negates negative integers
     if _is_divided(op):
@@ -310,7 +310,7 @@ def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _is_division_defined(x: np.ndarray, y: np.ndarray, dtype: str) -> np.ndarray:
-    """Return where C divides like Python: Theano's C code negates negative integers, and may treat them as unsigned."""
+    """Return a mask: true where C divides like Python; Theano's C code may misread negative integers as unsigned."""
     discrete = x.dtype.kind != "f" and y.dtype.kind != "f"
     where = np.full(x.shape, not (discrete and dtype.startswith("float")))
     kinds = {x.dtype.kind, y.dtype.kind}
@@ -327,11 +327,11 @@ def _is_in_double(array: np.ndarray) -> np.ndarray:
 
 
 def by_numpy(case: Case) -> list[np.ndarray]:
-    """Compute a case as the first tier does."""
+    """Compute a case with NumPy functions, as the first tier does."""
     node = case.node()
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     compute = function_of(node)
-    assert compute is not None  # the first tier supports all ops of cases
+    assert compute is not None  # the first tier supports every op that is drawn
     compute(case.copies(), storage)
     return [cell[0] for cell in storage]
 
@@ -352,14 +352,14 @@ def by_c(cases: Sequence[Case]) -> list[list[np.ndarray]]:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return where two arrays have the same number (including the sign of zeros), or where both have NaN."""
+    """Return a mask: true where two arrays have the same number, also the same sign of zero, or both have NaN."""
     if a.dtype.kind != "f":
         return a == b
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
 
 
 def _close(op: Any, a: np.ndarray, b: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """Return where two results of an op agree, within the tolerance of the op."""
+    """Return a mask: true where two results of an op agree within the tolerance for the op."""
     equal = (a == b) | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else a == b
     if a.dtype.kind != "f" or op in EXACT[len(operands)]:
         return equal
@@ -372,7 +372,7 @@ def _close(op: Any, a: np.ndarray, b: np.ndarray, operands: Sequence[np.ndarray]
 
 
 def check(case: Case, expected: Sequence[np.ndarray]) -> int:
-    """Compare a case with the results of its C code; return how many numbers were compared, or raise `Differs`."""
+    """Compare a case's results with those of C code; return how many numbers were compared, or raise `Differs`."""
     found = by_numpy(case)
     for position, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
@@ -431,7 +431,7 @@ def _described(case: Case, index: int, wrong: np.ndarray, ours: Sequence[Any], t
 
 
 def run(number: int, cases: int, report: Callable[[str], None] | None = None) -> int:
-    """Compare random Composites; return how many numbers were compared. Without `report`, raise a difference."""
+    """Compare random Composites; return how many numbers were compared. Call `report` with differences."""
     rng = np.random.RandomState(number)
     drawn = [draw_case(rng, is_open=index % 2 == 0) for index in range(cases)]
     compared = 0
@@ -447,7 +447,8 @@ def run(number: int, cases: int, report: Callable[[str], None] | None = None) ->
 
 def _run(number: int, cases: int, timeout: float) -> End:
     options = ("--worker", "--seed", number, "--cases", cases)
-    # Optimized code may compute a product and a sum by one instruction, which rounds differently.
+    # Disable optimization, because optimized code may compute a product and a sum with one instruction, which rounds
+    # differently.
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), "gcc.cxxflags=-O0,optdb.clinker=True"]))
     return run_worker("fuzzing.scalars", options, timeout, {"THEANO_FLAGS": flags})
 
@@ -464,7 +465,7 @@ def _run(number: int, cases: int, timeout: float) -> End:
 @click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(rounds: int, cases: int, number: int, processes: int, timeout: float, worker: bool) -> None:
-    """Compare random Composites computed with NumPy, as in the first tier, with their C code.
+    """Compare the results of random Composites in NumPy, as the first tier computes them, with those of their C code.
 
     The exit status is 1 if a number differs. The same seed gives the same Composites.
     """

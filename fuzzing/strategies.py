@@ -15,18 +15,18 @@ from fuzzing.switches import Compilation, Process, Surroundings, Switches, exclu
 
 __all__ = ["LOOPS", "Example", "chosen_values", "examples", "programs"]
 
-#: Operations with loops, which compile slowly.
+#: Operations that contain loops; they compile slowly.
 LOOPS = frozenset({"running_total"})
 
 _SHAPES: tuple[tuple[Length, ...], ...] = ((), ("n",), ("n", "m"), (3,), (3, 2))
 _INT_DTYPES = ("int32", "int64", "int32", "int64", "int8", "int16", "uint8", "bool")
 #: The dtypes besides floatX.
 _OTHER_DTYPES = ("float32", "float64", "float16", "complex64")
-#: Mostly not 0, so that operations have elements.
+#: Lengths of axes; most are not 0, so that most arrays have elements.
 _LENGTHS = (2, 3, 1, 0)
 
 
-#: A program and its switches.
+#: A random program, and the switches that it is compared under.
 Example = tuple[Program, Switches]
 
 
@@ -37,7 +37,7 @@ def examples(
     without: Collection[str] = (),
     only: Mapping[str, Collection[str]] | None = None,
 ) -> Example:
-    """Draw a program and its switches; `only` maps switches to the values to which they are restricted."""
+    """Draw a program and its switches; `only` maps a switch to the values that it may have."""
     only = only or {}
     surroundings = Surroundings(**draw(_values(Surroundings, only)))
     given = dataclasses.asdict(process)
@@ -50,7 +50,7 @@ def examples(
 def _values(
     draw: Callable, part: type, only: Mapping[str, Collection[str]], given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Draw values for the switches of a part that exclude neither each other nor given values."""
+    """Draw values for the switches of a dataclass; they must not exclude each other or `given` values."""
     found: dict[str, str] = {}
     switches = chosen_values(part, only)
     for name, values in switches.items():
@@ -68,7 +68,7 @@ def _values(
 
 
 def chosen_values(part: type, only: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the switches of a part, each with the values that may be drawn."""
+    """Return the switches of a dataclass such as `Process`, and the values that may be drawn for each switch."""
     return {
         name: tuple(value for value in values if value in only.get(name, values))
         for name, values in values_of(part).items()
@@ -83,7 +83,7 @@ def programs(
     without: Collection[str] = (),
     float_dtype: str = "float32",
 ) -> Program:
-    """Draw two functions, which compute partly on the host and partly on the device, and some calls of them."""
+    """Draw two functions and some calls of them; the functions compute both on the host and on the device."""
     ints = st.builds(Leaf, st.sampled_from(_INT_DTYPES), st.sampled_from(_SHAPES), st.booleans())
     usual_floats = st.builds(Leaf, st.just(float_dtype), st.sampled_from(_SHAPES[1:]), st.booleans())
     others = st.builds(Leaf, st.sampled_from(_OTHER_DTYPES), st.sampled_from(_SHAPES), st.booleans())
@@ -117,7 +117,7 @@ def programs(
             if step is not None:
                 steps.append(step)
                 values.append(applied(step, values))
-        # The last step always computes a value on the device, and this value is used.
+        # The last step always computes an output on the device.
         device = next(index for index, leaf in enumerate(inputs) if leaf.dtype == float_dtype)
         steps.append(Step("plus", (device,), 1))
         values.append(applied(steps[-1], values))
@@ -130,7 +130,7 @@ def programs(
 def _passing_on(
     draw: Callable, values: list[Value], inputs: tuple[Leaf, ...], functions: tuple[Body, ...], before: Call, call: Call
 ) -> Call:
-    """Draw whether a call gets a result of the previous call as an argument, if one matches, and which one."""
+    """Draw which result of the previous call is passed to a call as an argument, if any; its type must match."""
     possible = [
         (index, output)
         for index, leaf in enumerate(inputs)
@@ -154,7 +154,7 @@ def _bodies(draw: Callable, values: list[Value], inputs: int, shared: int) -> Bo
 
 @st.composite
 def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None:
-    """Draw an operation, and arguments for it among the values; None if no arguments fit."""
+    """Draw an operation, and choose its arguments among the values; return None if no values fit."""
     possible = [name for name in names if any(map(OPERATIONS[name].slots[0], values))]
     name = draw(st.sampled_from(possible))
     operation = OPERATIONS[name]
@@ -164,7 +164,7 @@ def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None
         candidates = [number for number, value in enumerate(values) if fits(value, *before)]
         if not candidates:
             return None
-        # Hypothesis shrinks towards the first candidate: the latest value, which tends to depend on the most steps.
+        # Hypothesis prefers the first candidate when it shrinks: the latest value, which depends on many steps.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 
@@ -180,7 +180,7 @@ def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> t
     for index in range(shared):
         present = values[inputs + index]
         candidates = [number for number, value in enumerate(values) if value.is_like(present)]
-        # Draw these more often: a device has to notice nodes that work in place on the host.
+        # Draw these values more often: a device has to notice nodes that work in place on the host.
         in_place = [number for number in candidates if _writes_parts(values[number])]
         following = draw(
             st.one_of(

@@ -1,4 +1,4 @@
-"""The switches of an example: their values, which values exclude each other, and how the switches are set."""
+"""Defines the switches of an example, their values, and which values exclude each other; sets the switches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_OFF = ("on", "off")
 
 
 def _switch(*values: str) -> Any:
-    """Return the field of a switch with these values; the first one is the default."""
+    """Return a dataclass field for a switch with these values; the first value is the default."""
     return field(default=values[0], metadata={"values": values})
 
 
@@ -45,32 +45,33 @@ def _python() -> str:
 
 @dataclass(frozen=True)
 class Process:
-    """Switches of a whole process: Theano reads them when it is imported."""
+    """The switches of a process, most of which are flags that Theano reads when it is imported."""
 
     compiler: str = _switch("none", "g++")
     clinker: str = _switch("auto", "True", "False")
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
-    #: Which lists of commands are enqueued by one call of C code: lists that repeat often, or ("smallest", "with GIL")
-    #: all lists that repeat. With "with GIL", these calls keep the GIL.
+    #: Which lists of commands a single call of C code enqueues. With "usual", these are lists that repeat often; with
+    #: "smallest" and "with GIL", all lists that repeat. With "with GIL", the C code does not release the GIL.
     command_batches: str = _switch("usual", "smallest", "with GIL")
-    #: The kind of device that kernels are written for, see `fuzzing.profiles.KERNELS`.
+    #: The kind of device for which kernels are generated; see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
-    #: Whether the device is treated as one whose memory is separate from the host's memory.
+    #: Whether the device's memory is treated as separate from the host's memory.
     memory: str = _switch(*MEMORIES)
-    #: Which products on a GPU read four numbers at a time: products with few tiles, or all aligned products.
+    #: Which matrix products on a GPU read four numbers at a time: only products with few tiles, or all aligned
+    #: products.
     quad_tiles: str = _switch("few", "all")
 
     def begin(self, device: str) -> None:
-        """Set the switches that are not flags; `device` is the device of this process's functions."""
+        """Apply the switches that are not flags of Theano; `device` is the device of this process's functions."""
         if self.command_batches != "usual":
             use_smallest_batches(device, keeps_gil=self.command_batches == "with GIL")
         replace_options(device, quad_tiles=self.quad_tiles)
         replace_profile(device, self.kernels, self.memory)
 
     def flags(self) -> dict[str, str]:
-        """Return the flags of the process by name, for THEANO_FLAGS."""
+        """Return the names and values of the flags for THEANO_FLAGS."""
         words = {"on": "True", "off": "False"}
         flags = {
             "optdb.clinker": self.clinker,
@@ -83,9 +84,9 @@ class Process:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Switches that both functions of an example share."""
+    """The switches that both functions of an example share."""
 
-    #: Whether ops are created under the op cache.
+    #: Whether the op cache is enabled while the graph is built.
     op_cache_for_graph: str = _switch(*ON_OFF[::-1])
     float_dtype: str = _switch("float32", "float64", "float16")
     test_values: str = _switch("off", "ignore", "warn", "raise")
@@ -93,10 +94,10 @@ class Surroundings:
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: The location of shared variables.
     shared: str = _switch("host", "device")
-    #: When a variable's next value may overwrite its current value: at the end, or as soon as no later node reads the
-    #: current value.
+    #: When the next value of a shared variable may overwrite the current value: at the end of a call, or as soon as no
+    #: later node reads the current value.
     next_values: str = _switch("at the end", "early")
-    #: When the functions are compiled.
+    #: Whether both functions are compiled before all calls, or each function at its first call.
     compiled: str = _switch("before calls", "at first call")
 
 
@@ -115,16 +116,17 @@ class Compilation:
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
-    #: What enqueues the first commands of a call: the plan, or a `Script` that the caller creates.
+    #: What enqueues the first commands of a call: the plan itself, or a `Script` that the caller creates.
     first_commands: str = _switch("plan", "script")
     matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
-    #: When a tiered function gets its C code: at any time, before the first call, or between the first two calls.
+    #: Whether the function is tiered, and when it gets its C code: at any time ("on"), before the first call, or
+    #: between the first two calls.
     tiered: str = _switch("off", "on", "before calls", "after a call")
 
     def flags(self) -> dict[str, Any]:
-        """Return the flags under which the function is compiled and called."""
+        """Return the flags that are set while the function is compiled and called."""
         return {
             "optdb.shapes": self.shapes == "on",
             "optdb.plans": self.plans == "on",
@@ -145,7 +147,7 @@ class Switches:
     surroundings: Surroundings = Surroundings()
     first: Compilation = Compilation()
     second: Compilation = Compilation()
-    #: The Python that runs the process; this is not drawn.
+    #: The version of Python that runs the process; it is not drawn.
     python: str = field(default_factory=_python)
 
     def of(self, number: int) -> Compilation:
@@ -153,12 +155,12 @@ class Switches:
         return (self.first, self.second)[number]
 
     def common(self) -> dict[str, str]:
-        """Return the values of the switches that both functions share, by the name of the switch."""
+        """Return the names and values of the switches that both functions share."""
         parts = dataclasses.asdict(self.process) | dataclasses.asdict(self.surroundings)
         return {"python": self.python, **parts}
 
     def differing(self) -> dict[str, dict[str, object]]:
-        """Return, for each part, the switches whose values differ from the defaults."""
+        """Return the switches whose values differ from the defaults, by the field of this class that holds them."""
         return {
             part.name: {
                 name: value
@@ -181,20 +183,20 @@ class Switches:
 
 
 def values_of(part: type) -> dict[str, tuple[str, ...]]:
-    """Return the switches of a part, with the values of each."""
+    """Return the switches of a dataclass such as `Process`, each with its possible values."""
     return {switch.name: switch.metadata["values"] for switch in dataclasses.fields(part)}
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Values of two switches that exclude each other: no function has one of `first` and one of `second`."""
+    """A rule that excludes the combination of one of the values `first` and one of the values `second`."""
 
     first: tuple[str, tuple[str, ...]]
     second: tuple[str, tuple[str, ...]]
     reason: str
 
     def holds(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Return whether two values, in either order, are one of the excluded combinations."""
+        """Return whether the rule excludes the combination of two values, in either order."""
         return any(
             a[0] == self.first[0] and a[1] in self.first[1] and b[0] == self.second[0] and b[1] in self.second[1]
             for a, b in ((one, other), (other, one))
@@ -232,7 +234,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     ),
 )
 
-#: Flags of optdb, and the switches that set them.
+#: Maps a flag of optdb to the switch that sets it.
 FLAGS: dict[str, str] = {
     "optdb.topo": "engine_at_import",
     "optdb.op_cache": "op_cache_at_import",
@@ -249,7 +251,7 @@ FLAGS: dict[str, str] = {
     "optdb.tiered": "tiered",
 }
 
-#: Flags of optdb that are not switches, with the reason.
+#: Maps each flag of optdb that no switch sets to the reason.
 NOT_DRAWN: dict[str, str] = {
     "optdb.trace": "it only prints",
     "optdb.kernel_cache_dir": "the choice of folder does not matter",
@@ -257,14 +259,14 @@ NOT_DRAWN: dict[str, str] = {
 
 
 def exclusion(one: tuple[str, str], others: Mapping[str, str] | Collection[tuple[str, str]]) -> Exclusion | None:
-    """Return the first rule that excludes a value in combination with one of `others`, or None."""
+    """Return the first rule that excludes the combination of a value and one of `others`, or None."""
     pairs = others.items() if isinstance(others, Mapping) else others
     return next((rule for rule in EXCLUDED for other in pairs if rule.holds(one, other)), None)
 
 
 @contextlib.contextmanager
 def in_force(op_cache: bool = False, on: bool = False, flags: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Set the op cache, the engine and flags within the block; then restore the previous state."""
+    """Enable or disable the op cache and the engine, and set flags; restore the previous state after the block."""
     before = optdb.cache.is_installed(), engine.is_enabled()
     _put(op_cache, on)
     try:

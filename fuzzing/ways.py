@@ -1,4 +1,4 @@
-"""The ways to compute a function of a program, according to its switches."""
+"""Compiles the functions of a program in the ways that their switches select."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFERENCE = theano.Mode("py", None)
 
 
 class Refused(Exception):
-    """Raised if a way cannot compute the program, for a known reason."""
+    """Raised if a function cannot be computed for a known reason."""
 
 
 class Compiled:
@@ -41,7 +41,7 @@ class Compiled:
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
-        #: The object that holds the values of the variables whose names are in `_names`.
+        #: The simulator or file that holds the values of the variables with the names `_names`.
         self._holder: Any = None
         self._names: Collection[str | None] = ()
         self._waits = tiered == "after a call"
@@ -77,14 +77,14 @@ class Compiled:
                 self.set(index, var.get_value())
 
     def give(self, shared: Sequence[Any]) -> None:
-        """Copy the function's values to the program's shared variables."""
+        """Copy the values of the function's variables to the program's shared variables."""
         for index, var in enumerate(shared):
             if var is not self._shared[index]:
                 var.set_value(self.get(index))
 
 
 class Simulated(Compiled):
-    """A simulator of a function, with its own values; with `loops`, one `call_n_times` makes repeated calls."""
+    """A simulator of a function; with `loops`, a single `call_n_times` makes all repetitions of a call."""
 
     def __init__(
         self, function: Any, shared: Sequence[Any], device: str, pickled: bool = False, loops: bool = False
@@ -95,7 +95,7 @@ class Simulated(Compiled):
         super().__init__(sim, shared)
         self.sim = self._holder = sim
         self._loops = loops
-        # Names identify variables, because a copied function's own variables have the names of the program's variables.
+        # Variables are identified by name, because a copied function has new variables with the same names.
         self._names = {var.name for var in sim.shared}
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
@@ -103,7 +103,7 @@ class Simulated(Compiled):
 
     def take(self, shared: Sequence[Any]) -> None:
         super().take(shared)
-        if names := self._in_common(shared):  # without names, it would copy all variables
+        if names := self._in_common(shared):  # without these names, the simulator would copy all variables
             self.sim.sync_from_theano(*names)
 
     def give(self, shared: Sequence[Any]) -> None:
@@ -112,13 +112,13 @@ class Simulated(Compiled):
         super().give(shared)
 
     def _in_common(self, shared: Sequence[Any]) -> list[str]:
-        """Return the names of the simulator's variables that are variables of the program, not copies of them."""
+        """Return the names of the program's variables that the simulator uses itself, instead of copies of them."""
         same = [var.name for var, own in zip(shared, self._shared, strict=True) if var is own]
         return [name for name in same if name in self._names]
 
 
 class Loaded(Compiled):
-    """A function that a simulator has exported, loaded from the file; `examples` are the arguments of example calls."""
+    """A function that a simulator has exported to a file; `examples` are the arguments of example calls."""
 
     def __init__(self, simulated: Simulated, shared: Sequence[Any], examples: list[tuple], device: str) -> None:
         super().__init__(None, shared)
@@ -135,7 +135,7 @@ class Loaded(Compiled):
         try:
             return super().call(arguments, times)
         except ValueError as error:
-            if "example" in str(error):  # no trace is valid for these shapes
+            if "example" in str(error):  # the file has no trace for these shapes
                 raise Refused(str(error)) from error
             raise
 
@@ -156,7 +156,8 @@ class Loaded(Compiled):
 class Functions:
     """The functions of a program, which have the same shared variables; each is compiled according to its switches.
 
-    Each simulator and each unpickled function has its own values, which are copied to the function that is called next.
+    Each simulator and each unpickled function has separate values, which are copied to the function that is called
+    next.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Functions:
             yield
 
     def _compiled(self, number: int) -> Compiled:
-        """Return a function; compile it first if necessary."""
+        """Return a compiled function; compile it at the first request."""
         if number not in self._ways:
             chosen = self._compilations[number]
             with self._compiling(chosen.op_cache == "on", chosen.engine == "on", chosen.flags()):
@@ -210,8 +211,8 @@ class Functions:
         if chosen.way != "file":
             return simulated
         calls = [call for call in self._program.calls if call.function == number]
-        # A trace may also be valid for other shapes than those of its example. The examples are therefore the first
-        # call, and the last call if its sizes differ.
+        # A trace may also be valid for shapes that differ from those of its example. The examples are therefore the
+        # first call, and the last call if its sizes differ.
         examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
         arguments = [tuple(self._program.arguments(call)) for call in examples]
         return Loaded(simulated, shared, arguments, self._device)
@@ -219,9 +220,9 @@ class Functions:
     def _function(self, number: int, chosen: Compilation) -> Any:
         """Compile a function; if Theano's own optimizer rejects it, compile it with the engine.
 
-        Theano rejects functions that return an input and, more than once, its length. An assertion in Theano's
-        ShapeFeature may fail when Theano copies a result that is a constant of one element. Theano's loop fusion
-        confuses an empty test value with the test value of a scalar.
+        Theano rejects a function that returns an input and, more than once, the length of this input. An assertion in
+        Theano's ShapeFeature may fail when Theano copies a result that is a constant of one element. Theano's loop
+        fusion confuses an empty test value with the test value of a scalar.
         """
         # With Theano's own linkers, the host part of a function may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
@@ -240,7 +241,7 @@ class Functions:
                 return self.graph.compile(number, mode, mutable)
 
     def of(self, number: int) -> Compiled:
-        """Return the function to call next; set its shared variables to the values that the previous one left."""
+        """Return the function to call next; copy to it the values that the previously called function left."""
         way = self._compiled(number)
         if way is not self._turn:
             if self._turn is not None:
@@ -250,9 +251,9 @@ class Functions:
         return way
 
     def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call a function several times under its flags; return the last results.
+        """Call a function several times with its flags set; return the results of the last call.
 
-        Raise `Refused` for empty products that C code rejects.
+        Raise `Refused` if C code rejects a product of empty matrices.
         """
         chosen = self._compilations[number]
         scripted = scripted_beginnings() if chosen.first_commands == "script" else contextlib.nullcontext()
@@ -267,7 +268,7 @@ class Functions:
 
 @contextlib.contextmanager
 def scripted_beginnings() -> Iterator[None]:
-    """Within the block, let a `Script` enqueue the first commands of each call, as it does for several devices."""
+    """Within the block, let a `Script` enqueue the first commands of each call, as in calls on several devices."""
     call = PlannedVM.__call__
 
     def begun(machine: PlannedVM, before: Any = None) -> None:
@@ -287,7 +288,7 @@ def _enqueue_by_script(commands: CommandList) -> bool:
 
 
 def reference(program: Program, float_dtype: str) -> Functions:
-    """Return a program's functions, computed by Theano in Python without optimization."""
+    """Return a program's functions, compiled for Theano's Python code without optimization."""
     return _Reference(program, Surroundings(float_dtype=float_dtype), [Compilation()] * 2, "cpu")
 
 
@@ -297,13 +298,13 @@ class _Reference(Functions):
 
 
 def _mode(chosen: Compilation, device: str) -> theano.Mode:
-    """Return the mode that a function is compiled in."""
+    """Return the mode in which a function is compiled."""
     if chosen.mode == "OPENCL":
         return optdb.mode(device=device)
     mode = theano.Mode(_linker(chosen, device), "fast_compile" if chosen.mode == "fast_compile" else "fast_run")
     if chosen.mode == "TOPO":
         return optdb.mode(mode)
-    # The flag `optdb.device` has the same effect.
+    # Setting the flag `optdb.device` has the same effect.
     return mode.including("opencl") if chosen.mode == "lifted" else mode
 
 
@@ -314,24 +315,23 @@ def _linker(chosen: Compilation, device: str) -> Any:
 
 
 def _swapped(function: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """Return a copy of a function with replaced shared variables, and the replacements."""
+    """Return a copy of a function that uses other shared variables, and these variables."""
     used = {id(item.variable) for item in function.maker.inputs}
     swap = {var: _like(var) for var in shared if id(var) in used}
     return function.copy(swap=swap), [swap.get(var, var) for var in shared]
 
 
 def _like(var: Any) -> Any:
-    """Return another shared variable of the same name, type and value."""
+    """Return a new shared variable with the same name, type and value."""
     return theano.shared(var.get_value(), var.name, target=getattr(var.type, "context_name", "cpu"))
 
 
 def _through_pickle(module: Any, computed: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """Return a function or simulator and its shared variables after a round trip through pickle."""
+    """Pickle and unpickle a function or a simulator; return the new object and its shared variables."""
     try:
         content = module.dumps((computed, list(shared)))
     except TypeError as error:
-        # For outer products that run in Python, Theano's linkers put a SciPy function that cannot be pickled into the
-        # graph.
+        # If outer products run in Python, Theano's linkers put a SciPy function into the graph that cannot be pickled.
         if "'fortran' object" in str(error):
             raise Refused(str(error)) from error
         raise
@@ -342,7 +342,8 @@ def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[
     return lambda function, shared: _through_pickle(module, function, shared)
 
 
-#: Maps an origin to a Python function that takes a compiled function and its shared variables, and returns both.
+#: For each `origin`, a Python function that takes a compiled function and its shared variables, and returns the
+#: function to call and its variables.
 _ORIGINS: dict[str, Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]] = {
     "compiled": lambda function, shared: (function, shared),
     "copied": lambda function, shared: (function.copy(), shared),

@@ -1,6 +1,6 @@
-"""Some examples in a separate process: ``python -m fuzzing.worker TASK``, where TASK is a `Task` as JSON.
+"""Compares some examples in a separate process: ``python -m fuzzing.worker TASK``, where TASK is a `Task` as JSON.
 
-It prints the smallest example of each difference. If there is one, the exit status is `DIFFERS`.
+The process prints the smallest example of each difference. If there is a difference, the exit status is `DIFFERS`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SHRINK_S = 60.0
 
 @dataclass(frozen=True)
 class Task:
-    """Some examples, and their seed.
+    """The seed and the number of some examples, and how they are computed.
 
-    `only` maps switches to the values to which they are restricted. The task ends after some `differences`, and no
-    example begins after the time `until`. `Progress` stores results in `folder`, in case the process dies; if `folder`
-    is empty, it stores nothing.
+    `only` maps a switch to the values that it may have. The task ends after the number `differences` of differences,
+    and no example begins after the time `until`. `Progress` stores results in `folder`, in case the process dies; if
+    `folder` is empty, it stores nothing.
     """
 
     seed: int
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass
 class Found:
-    """The results of some examples: the pairs of switch values that were drawn, and the differences, as text."""
+    """The results of some examples: the drawn pairs of switch values, and a text for each difference."""
 
     pairs: Pairs = field(default_factory=Pairs)
     drawn: int = 0
@@ -77,7 +77,7 @@ class Found:
 
 
 class Progress:
-    """Stores a worker's results so far in files of a folder; stores nothing if `folder` is an empty string."""
+    """Stores the intermediate results of a worker in files of `folder`, or nowhere if `folder` is an empty string."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
@@ -110,7 +110,7 @@ class Progress:
 
 
 class _OutOfTime(BaseException):
-    """Raised if time is over; ends Hypothesis at once, because Hypothesis only catches subclasses of Exception."""
+    """Raised when time is over; it ends Hypothesis at once, because Hypothesis only catches subclasses of Exception."""
 
 
 def run(task: Task) -> Found:
@@ -131,7 +131,7 @@ def run(task: Task) -> Found:
 
 
 class _Search:
-    """Compares examples up to the first difference, and shrinks the example that differs."""
+    """Compares examples until one differs, and shrinks this example."""
 
     def __init__(self, task: Task, found: Found, progress: Progress) -> None:
         self._task, self._found, self._progress = task, found, progress
@@ -139,7 +139,7 @@ class _Search:
         self._shrinks_until = 0.0
 
     def run(self, first: object) -> str:
-        """Return the smallest example that differs, with its difference; an empty string if there is none."""
+        """Return the smallest example that differs and its difference; an empty string if none differs."""
         task = self._task
         chosen = chosen_settings(task.examples - self._found.drawn, task.shrinks)
         examine = seed(first)(
@@ -148,8 +148,8 @@ class _Search:
         try:
             examine()
         except Exception:
-            # Finally, Hypothesis runs the smallest example again; if the time to shrink is over, this run passes, which
-            # Hypothesis reports as an error.
+            # At the end, Hypothesis runs the smallest example again. If the time to shrink is over, this run passes,
+            # and Hypothesis reports an error.
             if not self._difference:
                 raise
         return self._difference
@@ -167,7 +167,7 @@ class _Search:
         self._progress.keep(found)
 
     def _shrink(self, example: Example) -> None:
-        """Compare an example that Hypothesis draws to shrink a failing one; it is not counted."""
+        """Compare an example that Hypothesis draws to shrink a failing example; do not count it."""
         if time.monotonic() < self._shrinks_until:
             self._compare(example, counted=False)
 
@@ -178,7 +178,7 @@ class _Search:
         except Exception:
             if not self._difference:
                 self._shrinks_until = time.monotonic() + SHRINK_S
-            # This replaces the difference of a larger example: Hypothesis only shrinks to smaller ones.
+            # Replace the difference of the previous example, which is larger, because Hypothesis only shrinks.
             self._difference = traceback.format_exc()
             raise
         if compared and counted:
@@ -186,7 +186,7 @@ class _Search:
 
 
 def main() -> None:
-    """Run the task that the command line gives as JSON."""
+    """Run the task that is given as JSON on the command line."""
     faulthandler.enable()
     task = Task.from_json(sys.argv[1])
     task.process.begin(task.device)

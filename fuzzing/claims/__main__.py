@@ -17,15 +17,15 @@ from fuzzing.claims.ways import WAYS
 from fuzzing.runner import options, report_chunks, run_worker, without_compiler
 from memcheck.log import parse
 
-#: Number of examples per process, which keeps compiled code in memory.
+#: Number of examples per process; it is limited because a process keeps compiled code in memory.
 CHUNK = 100
-#: The device that checks each memory access.
+#: The name of the device that checks each memory access.
 OCLGRIND = "oclgrind"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some examples, all computed in one way, and their seed."""
+    """The seed and the number of some examples, and the way and the device that compute them."""
 
     way: str
     seed: int
@@ -74,7 +74,7 @@ def main(
 
 
 def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
-    """Yield the chunks to run, which cycle through all pairs of a way and a device."""
+    """Yield the chunks to run; they use each combination of one of `ways` and one of `devices` in turn."""
     for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
         if examples <= 0:
             return
@@ -83,7 +83,7 @@ def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str
 
 
 def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
-    """Run some examples in a process; return its output if it fails, and Oclgrind's findings."""
+    """Run some examples in a process; return its output if it fails, followed by Oclgrind's findings."""
     arguments = (chunk.way, chunk.seed, chunk.examples, chunk.device, *without)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "oclgrind.log"

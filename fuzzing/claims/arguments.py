@@ -1,4 +1,4 @@
-"""Odd arguments: the same values in arrays with other memory layouts, and arrays of other lengths and dtypes."""
+"""Odd arguments: arrays whose memory layout, length or dtype is unusual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GUARD = 99
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the caller, and the memory that must be unchanged after the call."""
+    """An argument that the caller passes, and the memory that the call must not change."""
 
     value: Any
     memory: np.ndarray
@@ -24,18 +24,18 @@ class Argument:
 
     @classmethod
     def of(cls, value: Any, memory: np.ndarray | None = None) -> Argument:
-        """Return the argument for a value that is a part of `memory`; without `memory`, the value is all of it."""
+        """Return the argument for a value that is stored in `memory`, by default in memory of its own."""
         memory = np.asarray(value) if memory is None else memory
         return cls(value, memory, memory.tobytes())
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the memory is the same as when the argument was made."""
+        """Whether the memory has the same content as when the argument was made."""
         return self.memory.tobytes() == self.before
 
 
 class _Subclass(np.ndarray):
-    """An array of a user's class."""
+    """An array class that a user has derived from NumPy's."""
 
 
 def _surrounded(value: np.ndarray) -> Argument:
@@ -88,7 +88,7 @@ def _cast(dtype: str) -> Callable[[np.ndarray], Argument]:
 
 
 def _empty(dtype: str) -> Callable[[np.ndarray], Argument]:
-    """Return a function that gives empty arrays another dtype."""
+    """Return a function that converts an empty array to another dtype, and keeps other arrays."""
     return lambda value: Argument.of(value if value.size else value.astype(dtype))
 
 
@@ -120,7 +120,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "empty_of_int64": _empty("int64"),
     "empty_of_complex": _empty("complex64"),
     "empty_of_objects": _empty("object"),
-    # From here on, kinds change the values, or have a dtype that is rejected.
+    # The following kinds change the values, or have a dtype that is rejected.
     "broadcast": _broadcast,
     "float64": _cast("float64"),
     "masked_out": lambda value: Argument.of(np.ma.masked_array(value, mask=np.ones(value.shape, bool))),
@@ -132,8 +132,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
 }
 
 
-#: Kinds that exported files accept but Theano rejects; maps each to a kind that has equal values and that Theano
-#: accepts.
+#: Maps each kind that exported files accept but Theano rejects to a kind with equal values that Theano accepts.
 ALIGNED = {"misaligned": "plain", "misaligned_big_endian": "big_endian"}
 
 

@@ -1,4 +1,4 @@
-"""A function and some calls of it, as data."""
+"""Data classes that describe a function and its calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzzing.claims.operations import OPERATIONS
 
 __all__ = ["INPUTS", "SHARED", "Call", "Case", "Graph", "Step"]
 
-#: The broadcast pattern of each input. The length of all other axes is chosen by each call.
+#: For each input, which axes are broadcastable. Each call chooses one length for all other axes.
 INPUTS: dict[str, tuple[bool, ...]] = {
     "x": (False,),
     "one": (True,),
@@ -26,7 +26,7 @@ INPUTS: dict[str, tuple[bool, ...]] = {
     "number": (),
     "corner": (True, True),
 }
-#: The shared variables, which every function has.
+#: For each shared variable, which axes are broadcastable; every function has all of these variables.
 SHARED: dict[str, tuple[bool, ...]] = {"state": (False,), "state_of_one": (True,), "state_row": (True, False)}
 #: The initial length of the shared variables.
 _STATE_LENGTH = 2
@@ -43,13 +43,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the function."""
+    """The arguments of a call, how often it is repeated, and a shared variable to set before."""
 
     #: The length of each axis that is not broadcastable.
     length: int
     #: The vector of lengths that some operations take.
     lengths: tuple[int, int]
-    #: For each input, the kind of argument.
+    #: For each input, a key of `KINDS`: the kind of its argument.
     kinds: tuple[str, ...]
     times: int = 1
     #: A shared variable to set before the call, with the shape of its new value; None to set no variable.
@@ -58,17 +58,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Case:
-    """A function and its calls."""
+    """A description of a function and its calls."""
 
     #: Names of `INPUTS`.
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    #: The indexes of returned values, each with whether it may be borrowed.
+    #: For each output, the index of its value, and whether it is borrowed.
     outputs: tuple[tuple[int, bool], ...]
-    #: The names of shared variables, each with the index of its next value.
+    #: For each updated shared variable, its name and the index of its next value.
     updates: tuple[tuple[str, int], ...]
     calls: tuple[Call, ...]
-    #: Whether Theano accepts arguments without checking them.
+    #: Whether the function has `trust_input`, so that Theano does not check arguments.
     trusted: bool = False
 
     def script(self) -> str:
@@ -100,7 +100,7 @@ class Graph:
             self.values.append(self.applied(step))
 
     def applied(self, step: Step) -> Any:
-        """Return the variable of a step; raise Theano's error if Theano rejects the types of the step's arguments."""
+        """Return the variable that a step computes; raise Theano's error if it rejects the types of the arguments."""
         taken = [self.values[index] for index in step.arguments]
         return OPERATIONS[step.operation].build(*taken, self.lengths, step.param)
 
@@ -115,12 +115,12 @@ class Graph:
         return function
 
     def assign(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Return the value of some shape to which a shared variable is set."""
+        """Return a value of the given shape for a shared variable."""
         return np.arange(1, 1 + np.prod(shape, dtype=int)).reshape(shape).astype("float32")
 
 
 def _values(number: int, pattern: Sequence[bool], length: int) -> np.ndarray:
     shape = tuple(1 if flag else length for flag in pattern)
     size = int(np.prod(shape))
-    # Small integers, so that sums do not depend on the order of their terms.
+    # The values are small integers, so that sums do not depend on the order of addition.
     return ((np.arange(size) * 3 + number) % 5 - 2).reshape(shape).astype("float32")

@@ -16,34 +16,34 @@ from fuzzing.claims.ways import WAYS, OnHost, Refused, Way
 
 __all__ = ["BROKEN_PROMISE", "Differs", "compare"]
 
-#: The error message for a violated promise.
+#: Part of the error message for a violated promise.
 BROKEN_PROMISE = "which declares length 1"
-#: Error messages for values whose shape differs from their type's promise.
+#: Parts of the error messages for values whose shape violates the promise of their type.
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch", "cannot add the product")
 
 
-#: Part of the error that Theano's Python code, but not its C code, raises for a reduction without identity over no
-#: elements.
+#: Part of the error that Theano's Python code raises for the maximum of an empty array; its C code raises no such
+#: error.
 _OF_NOTHING = "zero-size array to reduction operation"
 
 
 class Differs(AssertionError):
-    """A way's result differs from Theano's."""
+    """A result differs from that of Theano's Python code."""
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a call: its results and the shared values after it, or its error."""
+    """The outcome of a call: its error, or its results and the values of the shared variables after it."""
 
     results: Sequence[Any] = ()
     shared: Sequence[np.ndarray] = ()
     error: Exception | None = None
 
     def is_like(self, other: _Outcome, trusted: bool = False) -> bool:
-        """Return whether another call had the same outcome; any two errors count as the same outcome.
+        """Return whether another call had the same outcome; all errors count as the same outcome.
 
-        The other call's error is ignored if it says that a reduction has no elements. If arguments are `trusted`,
-        dtypes may differ, and any error of the other call is ignored.
+        Any outcome is accepted if the other call's error says that a reduction has no elements. With `trusted`, dtypes
+        may differ, and any outcome is accepted if the other call raised an error.
         """
         if other.error is not None and (trusted or _OF_NOTHING in str(other.error)):
             return True
@@ -61,8 +61,8 @@ class _Outcome:
 def compare(case: Case, way: str, device: str = "auto") -> None:
     """Compute a case in one way; raise `Differs` if the results do not equal Theano's.
 
-    The reference is Theano's Python code, without optimization. If types make false promises, the results of Theano's
-    optimized graph are also accepted. The comparison ends with the first call that raises.
+    Theano's Python code computes the reference without optimization. The results of Theano's optimized graph are also
+    accepted. The comparison ends with the first call that raises.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,7 +100,7 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
         if seen.error is not None or any(outcome.error is not None for outcome in expected):
             return
         if not seen.is_like(expected[0], case.trusted):
-            return  # from now on, shared variables may differ
+            return  # shared variables may differ after this call
         owned = [result for result, (_, borrow) in zip(seen.results, case.outputs, strict=True) if not borrow]
         held += [(result, np.array(result)) for result in owned]
 
@@ -108,8 +108,8 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
     """Return whether a call failed with an acceptable error, such as one that names a violated promise.
 
-    Any error is accepted if arguments are trusted or one of them is None, because Theano raises no error for a wrong
-    argument that no node reads. Theano rejects unaligned arrays.
+    Any error is accepted if Theano does not check arguments or if an argument is None, because Theano then raises no
+    error for a wrong argument that no node reads. Theano rejects unaligned arrays.
     """
     if seen.error is None:
         return False
@@ -120,7 +120,7 @@ def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
 
 
 def _assigned(where: str, call: Call, references: Sequence[Way], other: Way) -> bool:
-    """Set a shared variable to a call's assigned value, if there is one; return False if all ways reject the value."""
+    """Set the shared variable that a call assigns, if any; return False if every function rejects the new value."""
     if call.assigned is None:
         return True
     name, shape = call.assigned

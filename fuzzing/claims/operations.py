@@ -1,4 +1,4 @@
-"""The steps of a graph: steps that violate the promises of types, and steps that rely on these promises.
+"""The operations of random graphs: some violate the promises of types, others rely on these promises.
 
 An :class:`Operation` builds a variable from the types of its arguments alone, because lengths are only known at run
 time.
@@ -20,10 +20,10 @@ __all__ = ["OPERATIONS", "SLOW", "Operation"]
 
 @dataclass(frozen=True)
 class Operation:
-    """A way to compute a variable from others.
+    """An operation that computes a new variable from other variables.
 
-    `build` takes the arguments, the vector of lengths that a call chooses, and one of `params`. `slots` has a predicate
-    for each argument, which also gets the earlier arguments.
+    `build` takes the arguments, the vector of lengths (an input of the function), and one of `params`. `slots` has a
+    predicate for each argument; a predicate takes the argument and the earlier arguments.
     """
 
     build: Callable[..., Any]
@@ -40,7 +40,7 @@ class Resized(Op):
         self.pattern = pattern
 
     def make_node(self, x: Any, lengths: Any) -> Apply:
-        """Return the node for an array and the vector of lengths."""
+        """Return a node that resizes an array to the lengths in a vector."""
         return Apply(self, [x, lengths], [tt.TensorType("float32", self.pattern)()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
@@ -84,7 +84,7 @@ def _piece(var: Any, lengths: Any, number: int) -> Any:
 
 
 def _backwards(var: Any) -> Any:
-    """Return a slice without elements whose type promises one element."""
+    """Return an empty slice, although its type promises one element."""
     return var[(*[slice(None)] * _axis(var), slice(None, 1, -1))]
 
 
@@ -183,5 +183,5 @@ OPERATIONS: dict[str, Operation] = {
     "to_int_and_back": Operation(lambda a, *_: tt.cast(tt.cast(a, "int32") + 1, "float32"), (_any,)),
 }
 
-#: Operations that are excluded from quick tests.
+#: Operations that quick tests leave out.
 SLOW = frozenset({"scan", "pieces_of_scan"})

@@ -1,4 +1,4 @@
-"""Hypothesis strategies that draw cases."""
+"""Hypothesis strategies that draw functions and their calls (`Case`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuzzing.claims.operations import OPERATIONS, SLOW
 
 __all__ = ["cases"]
 
-#: A matrix of the largest length is so large that a simulator does not copy it, but reads it in the caller's memory.
+#: Lengths of axes. A square matrix of the largest length is so large that a simulator reads it without copying it.
 _LENGTHS = (2, 3, 1, 0, 130)
 _SHAPES = ((1,), (0,), (2,), (3,), (1, 2), (1, 0), (0, 2), (2, 2), ())
 
@@ -47,7 +47,7 @@ def cases(draw: Callable, most_steps: int = 5, most_calls: int = 4, without: Col
 
 @st.composite
 def _steps(draw: Callable, values: Sequence[Any], names: Sequence[str]) -> Step | None:
-    """Draw an operation, and arguments for it among the values; None if no arguments fit."""
+    """Draw an operation, and choose its arguments among the values; return None if no values fit."""
     name = draw(st.sampled_from(names))
     operation = OPERATIONS[name]
     chosen: list[int] = []
@@ -56,7 +56,7 @@ def _steps(draw: Callable, values: Sequence[Any], names: Sequence[str]) -> Step 
         candidates = [index for index, var in enumerate(values) if fits(var, *before)]
         if not candidates:
             return None
-        # Hypothesis shrinks towards the first candidate: the latest value, which tends to depend on the most steps.
+        # Hypothesis prefers the first candidate when it shrinks: the latest value, which depends on many steps.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 

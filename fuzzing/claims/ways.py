@@ -1,4 +1,4 @@
-"""The ways to compute a case."""
+"""The ways to compute the function of a `Case`: in mode OPENCL, by a simulator, or from an exported file."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from optdb.opencl.exporting import Untraceable
 
 __all__ = ["WAYS", "OnHost", "Refused", "Way"]
 
-#: A case ends early if a shared variable has more elements than this.
+#: Calls end if a shared variable has more elements than this.
 _LARGEST_STATE = 1 << 12
 
 
 class Refused(Exception):
-    """Raised if a way does not support the case, for a known reason."""
+    """Raised if a function cannot be computed for a known reason."""
 
 
 class Way(Protocol):
-    """A function, computed in one way."""
+    """A function with shared variables that can be called."""
 
     def call(self, arguments: Sequence[Any], times: int) -> list[Any]:
         """Call the function several times, and return the results of the last call."""
 
     def get(self, name: str) -> np.ndarray:
-        """Return a shared value."""
+        """Return the value of a shared variable."""
 
     def set(self, name: str, value: np.ndarray) -> None:
         """Give a shared variable another value."""
 
 
 class OnHost:
-    """A function that Theano compiles in some mode."""
+    """A function that Theano compiles in a given mode."""
 
     def __init__(self, case: Case, mode: theano.Mode) -> None:
         self._graph = Graph(case)
@@ -60,7 +60,7 @@ class OnHost:
 
 
 class Simulated:
-    """A simulator; if `loops` is true, repeated calls are made by a single `call_n_times`."""
+    """A simulator of the function; if `loops` is true, a single `call_n_times` makes all repetitions of a call."""
 
     def __init__(self, case: Case, device: str, loops: bool = False) -> None:
         self._graph = Graph(case)
@@ -88,7 +88,7 @@ class Simulated:
 
 
 class Loaded:
-    """An exported function, loaded from its file. The first call's arguments are the example for the export."""
+    """A function that is exported to a file and loaded. The first call's arguments are the example."""
 
     def __init__(self, case: Case, device: str) -> None:
         self._simulated = Simulated(case, device)
@@ -107,7 +107,7 @@ class Loaded:
             try:
                 results = self._function(*arguments)
             except ValueError as error:
-                if "example" in str(error):  # no trace is valid for these shapes
+                if "example" in str(error):  # the file has no trace for these shapes
                     raise Refused(str(error)) from error
                 raise
         return results
@@ -124,7 +124,7 @@ class Loaded:
         self._function.set(name, value)
 
 
-#: Maps a way to a function that makes it, from a case and a device.
+#: Maps a name to a function that takes a case and the name of a device, and returns the case's compiled function.
 WAYS: dict[str, Callable[[Case, str], Way]] = {
     "mode": lambda case, device: OnHost(case, optdb.mode(device=device)),
     "simulator": Simulated,

@@ -1,4 +1,4 @@
-"""Some examples in a process: ``python -m fuzzing.claims.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
+"""Computes examples: ``python -m fuzzing.claims.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
 
 If an example differs, the process prints the smallest such example, and its exit status is 1.
 """
@@ -21,7 +21,7 @@ __all__ = ["run"]
 
 
 def run(way: str, number: int, examples: int, device: str = "auto", without: Collection[str] = ()) -> None:
-    """Compare random cases in one way; raise the error of the smallest example that fails."""
+    """Compare random cases that are computed in one way; raise the error of the smallest failing example."""
 
     @seed(number)
     @chosen_settings(examples)

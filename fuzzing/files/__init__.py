@@ -1,1 +1,1 @@
-"""Exported plan files, altered at random with valid digests: each file must be rejected or run within its limits."""
+"""Alters exported plan files at random: each altered file must be rejected, or must run within its limits."""

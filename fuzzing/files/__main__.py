@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Alter exported plan files at random, load them, and call their functions.
 
-    The exit status is 1 if an altered file ended or hung the process that loaded it, took too much memory, touched
-    another file, or was rejected by an error without a message. These files are stored in `folder`.
+    The exit status is 1 if an altered file crashed or hung the process that loaded it, took too much memory, opened
+    another file, or was rejected with an error that has no message. These files are stored in `folder`.
     """
     console = Console()
     write_exports(folder / "exports")
@@ -45,7 +45,7 @@ def main(
 
 
 def show(console: Console, report: Report) -> None:
-    """Print the outcomes of mutants."""
+    """Print a table of the outcomes of mutants."""
     kinds = sorted({kind for kind, _ in report.outcomes})
     table = Table("", *kinds, "all")
     for outcome in sorted({outcome for _, outcome in report.outcomes}):

@@ -1,7 +1,7 @@
 """Valid files from which mutants are made, and arguments for their functions.
 
-One file is written by hand, and has every kind of command, source and result. If Theano can be imported, the other
-files are exports of small functions, which are stored in a folder because an export takes some time.
+One file is written by hand; it contains every kind of command, of source and of result. If Theano can be imported, the
+other files are exported from small functions. They are kept in a folder, because an export takes some time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Y = np.array([2, 0, 1], np.int32)
 
 @dataclass(frozen=True)
 class Original:
-    """A valid file: its manifest (without the list of members), its other members, and arguments for each function."""
+    """A valid file: its manifest (without the list of members), its other members, and arguments for its functions."""
 
     name: str
     manifest: dict[str, Any]
@@ -62,7 +62,7 @@ def write_exports(folder: Path) -> None:
     import theano
     import theano.tensor as tt
 
-    import optdb  # before theano; loading a file needs neither
+    import optdb  # imported before theano; loading a file needs neither library
 
     folder.mkdir(parents=True, exist_ok=True)
     floats = np.random.RandomState(0).standard_normal

@@ -1,8 +1,8 @@
-"""Creates mutants of valid files; a seed and a number determine each mutant.
+"""Creates mutants (altered copies) of valid files; each mutant is determined by a seed and a number.
 
-Most mutants change values anywhere in the manifest, and have digests that match the changed content. Others change the
-manifest's encoding or JSON syntax, tokens of programs, bytes of arrays, members of the archive, its list of members, or
-bytes of the finished file. A few replace the file by something that is not a regular file.
+Most mutants have changed values in the manifest, and digests that match the changed content. In other mutants, the
+change is in the manifest's encoding or JSON syntax, in a program, in an array, in the members of the archive, in the
+archive's list of members, or in any bytes of the file. A few mutants are not regular files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.exported.archive import DIGEST, KIND, MANIFEST, VERSION
 
 __all__ = ["Mutant", "mutant", "packed"]
 
-#: Numbers at the limits of dtypes and of checks, and numbers close to those of a file.
+#: Small numbers like those of a valid file, and numbers at the limits of dtypes and of the loader's checks.
 _NUMBERS = (
     *(0, 1, -1, 2, 3, 4, 5, 8, 12, 13, 16, 31, 32, 64, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32),
     *(2**40, 2**48, 2**53, 2**58, 2**60, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**31), -(2**63), 10**30),
@@ -53,7 +53,7 @@ _OTHERS: tuple[Any, ...] = (
     *("shared", "constant", "workspace", "host", "local", "number"),
     *("launch", "copy", "fill", "upload", "axis", "arithmetic", "scalar", "compute_units", "kind"),
 )
-#: Texts to insert into a program; many of them are forbidden there.
+#: Texts to insert into a program; programs must not contain many of them.
 _PIECES = (
     *('#include "/etc/passwd"\n', "#include </etc/passwd>\n", "#inc\\\nlude <x>\n"),
     *("__has_include(<x>)", "??=include <x>\n", "#pragma clang __debug crash\n", "\n#pragma unroll 9999\n"),
@@ -72,10 +72,10 @@ _OF_KERNELS = ("entries", "commands", "programs", "memories", "arguments", "stat
 
 @dataclass(frozen=True)
 class Mutant:
-    """An altered file, or another entry at its path (`FORMS`).
+    """An altered file, or another kind of file system entry (see `FORMS`).
 
-    `nbytes` is the size of a sparse file that begins with the content. `new_kernels` is true if kernels may read or
-    write other memory than those of the valid file, and `new_programs` if the programs are changed.
+    A sparse file begins with `content`, and has the size `nbytes`. `new_kernels` says whether kernels may use other
+    memory than the kernels of the valid file, and `new_programs` whether programs are changed.
     """
 
     original: Original
@@ -97,12 +97,12 @@ def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
 
 
 def packed(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
-    """Return the bytes of a file whose digests match its content."""
+    """Return the bytes of a plan file with digests that match its content."""
     return _archive(_text(manifest, members).encode(), members)
 
 
 def _text(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> str:
-    """Return the text of a manifest that lists the members."""
+    """Return a manifest as JSON, including the list of the members."""
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in members.items()
@@ -162,7 +162,7 @@ def _change(manifest: dict[str, Any], rng: random.Random) -> set[Any]:
 
 
 def _near(value: Any, rng: random.Random) -> Any:
-    """Return a value close to a given one."""
+    """Return a value that differs slightly from a given value."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -232,7 +232,7 @@ def _of_archive(kind: str, original: Original, rng: random.Random) -> Mutant:
 def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     content = bytearray(packed(original.manifest, original.members))
     for _ in range(rng.choice((1, 1, 3, 20))):
-        # Half of the changes are near the end of the file, where the archive's list of members is.
+        # Half of the changes are near the end of the file, because it contains the archive's list of members.
         start = 0 if rng.random() < 0.5 else max(len(content) - 800, 0)
         position = rng.randrange(start, len(content)) if len(content) > start else 0
         how = rng.randrange(4)
@@ -250,7 +250,7 @@ def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the manifest's text: insert syntax that JSON parsers treat differently, and change the encoding."""
+    """Alter the manifest's text: change its encoding, or insert syntax that JSON parsers treat differently."""
     text = _text(original.manifest, original.members)
     for _ in range(rng.choice((0, 1, 1, 2))):
         position = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
@@ -291,7 +291,7 @@ def _nested(depth: int, begin: str, end: str) -> str:
 
 
 def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the archive's own list of members (which is read before any member), or the bytes around it."""
+    """Alter the list of members at the end of the archive, or insert bytes before the archive."""
     content = io.BytesIO(packed(original.manifest, original.members))
     with zipfile.ZipFile(content, "a") as file:
         # This makes zipfile write the list again.
@@ -302,7 +302,7 @@ def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 _PREFIXES = (*[b""] * 6, b"#!/bin/sh\n", b"PK\x01\x02" * 100, b"PK\x05\x06" + bytes(18), b"\0" * 4096)
-#: Attributes of members, with wrong values.
+#: Maps each attribute of an archive's member to wrong values.
 _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "flag_bits": (0x1, 0x8, 0x20, 0x40, 0x800, 0x2000, 0xFFFF),
     "compress_type": (8, 12, 14, 93, 97, 0xFFFF),
@@ -347,9 +347,9 @@ def _change_list(file: zipfile.ZipFile, rng: random.Random) -> None:
         file.comment = rng.choice((b"PK\x05\x06" + bytes(18), b"x" * 65535, b"PK\x01\x02" * 5000))
 
 
-#: The kinds of entries at a path.
+#: The kinds of file system entries.
 FORMS = ("file", "link", "fifo", "zeros", "null", "terminal", "folder", "socket", "loop", "missing", "sparse", "memory")
-#: The kinds of entries that the operating system refuses to open.
+#: The kinds of file system entries that the operating system refuses to open.
 REFUSED_FORMS = ("terminal", "socket", "loop", "missing")
 _SPARSE_BYTES = (1 << 10, 1 << 20, 1 << 24, 1 << 27, 1 << 32, 1 << 37, 1 << 42)
 

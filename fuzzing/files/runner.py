@@ -20,7 +20,7 @@ from fuzzing.files.corpus import corpus
 from fuzzing.files.mutants import mutant
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-#: Maximum seconds until a worker's first line, which follows all its imports.
+#: Maximum seconds until a worker writes its first line, which it does after all its imports.
 START_TIMEOUT_S = 600.0
 
 
@@ -28,8 +28,8 @@ START_TIMEOUT_S = 600.0
 class Settings:
     """The settings of a run.
 
-    `folder` receives exports, and mutants that violate the rules. `kernels_share` is the share of mutants with changed
-    kernels that are built and called. `planted` is a fault that a worker commits, for tests.
+    Exported files, and mutants that violate the rules, are written to `folder`. Of the mutants with changed kernels,
+    the share `kernels_share` is built and called. `planted` is a fault that a worker simulates in tests.
     """
 
     mutants: int
@@ -44,11 +44,10 @@ class Settings:
 
 @dataclass
 class Report:
-    """Counts of mutants by kind and outcome (`outcomes`), and violations of the rules by the mutant's number (`wrong`).
+    """`outcomes` counts mutants by kind and outcome; `wrong` maps a mutant's number to its violation of the rules.
 
-    `by_kernels` maps the number of a mutant with changed kernels to how the worker ended after it called them, during
-    the calls or later. `seconds` is the CPU time of all workers together, and `peak_bytes` is the largest memory of any
-    worker.
+    If the changed kernels of a mutant ended the worker, `by_kernels` maps the mutant's number to how the worker ended.
+    `seconds` is the CPU time of all workers together, and `peak_bytes` is the largest memory of any worker.
     """
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -75,7 +74,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None
-        # A worker that crashes does not remove its last mutant, so each worker has its own folder.
+        # Each worker has its own folder, because a worker that crashes does not remove its last mutant.
         with TemporaryDirectory(dir=_scratch(settings)) as scratch, _process(settings, first, scratch) as process:
             for line, trouble in _lines(process, settings.timeout_s):
                 if trouble:
@@ -86,7 +85,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     stage = line["stage"]
                     ran_kernels = number if stage == "kernels" else ran_kernels
                 elif "outcome" in line:
-                    assert number is not None  # the worker has printed the number before
+                    assert number is not None  # the worker printed the number before it crashed
                     with lock:
                         report.outcomes[kind, line["outcome"]] += 1
                         report.seconds += line["seconds"]
@@ -144,7 +143,7 @@ def _end_of_log(settings: Settings, first: int) -> str:
 
 
 def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each line of a worker's output with ""; if the worker does not finish, also yield {} with how it ended."""
+    """Yield pairs of an output line and ""; if the worker does not finish, then yield {} and how the worker ended."""
     lines: queue.Queue[str] = queue.Queue()
 
     output = process.stdout

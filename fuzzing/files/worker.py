@@ -1,8 +1,8 @@
-"""Loads mutants in order, in a process with limits on memory; `fuzzing.files.runner` starts and watches this process.
+"""Loads mutants one after the other, with limits on memory; `fuzzing.files.runner` starts and watches this process.
 
-A mutant's functions are bound to memory and kernels; they are also called if their kernels are those of the valid file.
-The functions of a few mutants with changed kernels are called, too. These kernels may do anything, so their crashes are
-reported separately.
+A mutant's functions are bound to memory and kernels. They are only called if their kernels are unchanged. A few mutants
+with changed kernels are an exception. Their kernels may do anything, so crashes that they cause are reported
+separately.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 
 MEBIBYTE = 1 << 20
-#: Maximum memory of a mutant, far more than a valid file needs.
+#: Maximum memory that a mutant may use; valid files need far less.
 MAX_BYTES = 64 * MEBIBYTE
 MAX_WORK_ITEMS = 1 << 16
-#: Maximum growth of the worker's address space after its first mutant. Compilers use a part of this.
+#: Maximum growth of the worker's address space after its first mutant. Compilers also use a part of this growth.
 EXTRA_ADDRESS_SPACE_BYTES = 1024 * MEBIBYTE
 RECURSION_LIMIT = 10**6
 #: Maximum CPU seconds to load a mutant.
 MAX_LOAD_CPU_S = 5.0
 
-#: Modules that may raise a `TypeError` or the like, with a message, if a call has wrong arguments.
+#: Modules that may raise errors such as `TypeError` if a call has wrong arguments; the errors must have a message.
 _IN_WORDS = ("calling.py", "tables.py")
 _WORDS = re.compile(r"\w{3,}.* .*\w{3,}")
 
 
 class Wrong(Exception):
-    """A mutant violated the rules for files."""
+    """Loading or calling a mutant violated the rules."""
 
 
 def attempt(
@@ -111,7 +111,7 @@ def limit_memory() -> None:
 
 
 class Opened:
-    """Records which files Python opens while mutants are loaded."""
+    """Records the last disallowed file that Python opens while mutants are loaded."""
 
     def __init__(self, *allowed: Path) -> None:
         self._allowed = tuple(map(str, allowed))
@@ -120,14 +120,14 @@ class Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        # A descriptor's file was recorded when its path was opened.
+        # If the file is given by a descriptor, it was already recorded when its path was opened.
         if (
             self.watching
             and not isinstance(args[0], int)
             and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect")
         ):
             path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else str(args[0])
-            # Python's own sources are read for tracebacks, and modules when they are first used.
+            # Python reads sources for tracebacks, and modules when they are first used.
             if not path.startswith(self._allowed) and not path.endswith((".py", ".pyc")):
                 self.path = f"{event} {path}"
 
@@ -153,7 +153,7 @@ def main(
     exports: Path,
     planted: str,
 ) -> None:
-    """Load mutants with numbers from FIRST to STOP, and write the outcome of each."""
+    """Load every STEP-th mutant from FIRST to STOP, and write the outcome of each mutant."""
     originals = corpus(exports)
     contexts = []
     for device_kind in ("cpu", "gpu"):
@@ -165,8 +165,8 @@ def main(
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()
-    # Programs that pickle large graphs raise this limit. Unlimited recursion then crashes the worker, which is
-    # reported.
+    # The recursion limit is raised, as in programs that pickle large graphs. Unlimited recursion then crashes the
+    # worker, and the crash is reported.
     sys.setrecursionlimit(RECURSION_LIMIT)
     for number in range(first, stop, step):
         made = mutant(originals, seed, number)
@@ -187,7 +187,7 @@ def main(
 
 
 def _warm_up(originals: Any, contexts: list[Context], path: Path) -> None:
-    """Load and call the valid files, which builds their programs."""
+    """Load the valid files and call their functions, so that their programs are built."""
     from fuzzing.files.mutants import packed
 
     for original in originals:
@@ -205,7 +205,7 @@ def _caches() -> list[Path]:
 
 
 def _plant(planted: str, number: int) -> None:
-    """Simulate a fault of the worker at the mutant with the requested number."""
+    """Simulate a fault of the worker if `planted` names the mutant's number."""
     chosen, _, what = planted.partition(":")
     if not what or int(chosen) != number:
         return
@@ -230,7 +230,7 @@ _LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "me
 
 
 def write(made: Mutant, path: Path) -> None:
-    """Write a mutant to a path, and remove the previous one."""
+    """Remove the previous mutant at a path, and write the new one."""
     remove(path)
     if made.form in ("file", "sparse"):
         with path.open("wb") as file:
@@ -254,7 +254,7 @@ def write(made: Mutant, path: Path) -> None:
 
 @contextlib.contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    """Change to a folder within the block: a relative path fits in a socket's address, which is short."""
+    """Make a folder the working directory within the block: only short paths fit in a socket's address."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -272,7 +272,7 @@ def remove(path: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """Return the path of the file to which a mutant that is a symbolic link points."""
+    """Return the path of another file: a mutant may be a symbolic link to this file."""
     return path.with_suffix(".target")
 
 

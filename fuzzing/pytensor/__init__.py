@@ -1,5 +1,5 @@
 """A state machine: functions of all modes use the same shared variables of PyTensor alternately.
 
-``python -m fuzzing.pytensor`` draws functions whose updates read each other, calls them in every way, changes variables
-in between, and compares values with those of PyTensor's Python linker.
+``python -m fuzzing.pytensor`` draws functions whose updates depend on each other. It calls them in every way, changes
+variables between calls, and compares all values with those of PyTensor's Python linker.
 """

@@ -1,4 +1,4 @@
-"""Random functions of shared variables, and the modes that compile them."""
+"""Random functions of shared variables, and the modes in which they are compiled."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ __all__ = [
     "specs",
 ]
 
-#: The number of array variables, which all have the same shape, and the possible shapes.
+#: The number of shared arrays, and the shapes to choose from; all shared arrays of a run have the same shape.
 VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
-#: Functions that check their argument raise if its sum is larger.
+#: A function that checks its argument raises an error if the sum of the argument is larger than this.
 LIMIT = 1e6
-#: The modes: optdb's linker, which makes calls in the calling thread where that is faster ("opencl") or never
-#: ("threads"), treats the device as one with its own memory, generates kernels for GPUs, generates kernels of a few
-#: scalars, or merges launches; and PyTensor's linker `py`.
+#: The modes. "python" is PyTensor's linker `py`; all other modes use optdb's linker. In mode "opencl", calls run in the
+#: calling thread where that is faster; in "threads", they never do. The other modes treat the device as one with its
+#: own memory, generate kernels for GPUs or small kernels, or merge launches.
 MODES = ("opencl", "threads", "own memory", "gpu kernels", "small kernels", "merged", "python")
-#: An expression: the name of an operation, and its operands.
+#: An expression is a tuple of an operation's name and its operands.
 Expression = tuple[Any, ...]
 
 
-#: Random variables with the shape of the argument. PyTensor computes the first three from uniform numbers.
+#: For each distribution, a function that draws an array with the shape of its argument. PyTensor computes the first
+#: three distributions from uniform numbers.
 DRAWS: dict[str, Callable[..., Any]] = {
     "uniform": lambda x, **options: pt.random.uniform(-pt.abs(x), 1.0, **options),
     "laplace": lambda x, **options: pt.random.laplace(x, 0.5, size=x.shape, **options),
@@ -63,14 +64,14 @@ _MOST_UNROLLED = 12
 
 
 class Failure(Exception):
-    """The error that a host step raises on demand."""
+    """The error that `OnHost` raises if a test sets `fails`."""
 
 
 class OnHost(Op):
-    """An op that adds one on the host, or raises on demand."""
+    """An op that adds one on the host, or raises an error if `fails` is set."""
 
     __props__ = ()
-    #: Whether calls raise.
+    #: Whether all nodes of this op raise an error.
     fails = False
 
     def make_node(self, x: Any) -> Apply:
@@ -90,9 +91,9 @@ class Spec:
 
     outputs: tuple[Expression, ...]
     updates: tuple[Expression | None, ...]
-    #: Keys of `DRAWS`: the random variables that the function draws from the shared generator.
+    #: The random variables (keys of `DRAWS`) that the function draws from the shared generator.
     draws: tuple[str, ...]
-    #: Whether the function extends the growing vector, checks its argument, and has a host step.
+    #: Whether the function appends to the shared vector `history`, checks its argument, or has a step on the host.
     grows: bool
     checks: bool
     on_host: bool
@@ -143,7 +144,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
         return argument * 0 + operands[0]
     x, *others = [_built(operand, variables, argument) for operand in operands]
     if kind in LOOPS:
-        # With zero steps, Scan with linker `py` does not return results of x's shape.
+        # If there are no steps, Scan with linker `py` returns results with another shape than x.
         return x if 0 in variables[0].type.shape else looped(kind, x)
     match kind:
         case "add":
@@ -178,7 +179,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
 
 
 def _unrolled(x: Any, steps: int) -> Any:
-    """Return an array whose elements are set one by one; each one depends on all elements that were set before it."""
+    """Return an array whose elements are set one after the other; each element depends on all elements before it."""
     elements = x.flatten()
     state, following = elements.sum() * 0, elements
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""Loops over an array; each result has the array's shape."""
+"""Functions with loops over an array; the result of each function has the shape of the array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _scan(step: Callable[..., Any], **options: Any) -> Any:
 
 
 def _moved(row: Any, *before: Any) -> Any:
-    """Return the next state, which stays finite."""
+    """Return the next state of a loop; all states are finite."""
     return pt.tanh(row * 0.5 + sum(state * (0.4 + number) for number, state in enumerate(before)))
 
 
@@ -117,7 +117,7 @@ def _gate(block: Any, both: Any, columns: Any) -> Any:
 
 
 def _slope_of_weights(x: Any) -> Any:
-    """Return an array plus gradients of weights to which every step of a loop contributes."""
+    """Return an array plus numbers computed from the gradient of a loop's weights; every step adds to the gradient."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -127,7 +127,7 @@ def _slope_of_weights(x: Any) -> Any:
 
 
 def _totals(x: Any) -> Any:
-    """Return an array plus sums over a loop's steps; of the states that hold the sums, only the last is read."""
+    """Return an array plus sums over a loop's steps; the sums are states of which only the last one is used."""
     total, whole, states = _scan(
         lambda row, total, whole, state: (total + pt.sum(row * state), row * state + whole, _moved(row, state)),
         sequences=[x],
@@ -140,7 +140,7 @@ def _slopes(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: pytensor.grad(pt.sum(pt.tanh(of(x))), x, disconnected_inputs="ignore")
 
 
-#: Loops over an array that has a first axis.
+#: Loops over the rows of an array.
 _OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "states": _states,
     "backwards": lambda x: _states(x, go_backwards=True),
@@ -179,7 +179,7 @@ LOOPS = tuple({**_OF_ROWS, **_OF_ALL})
 
 
 def looped(kind: str, x: Any) -> Any:
-    """Return the result of a loop of one of the kinds `LOOPS`; a loop over rows leaves a scalar unchanged."""
+    """Return the result of a loop over `x`; `kind` is one of `LOOPS`. A scalar `x` has no rows to loop over."""
     if kind in _OF_ALL:
         return _OF_ALL[kind](x)
     return _OF_ROWS[kind](x) if x.ndim else x

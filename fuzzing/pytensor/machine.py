@@ -1,8 +1,8 @@
 """The rules of the state machine, and its invariants.
 
 Each function is compiled twice: in one of the modes, and, as the reference, with PyTensor's linker `py`, without
-rewriting. Each of these two sides has its own shared variables. Every change is made to the variables of both sides,
-whose values, and the outputs of calls, have to agree.
+rewriting. The two compiled functions have separate shared variables. Every change is made to both sets of variables.
+The values of both sets, and the outputs of both functions, have to agree.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["UpdatedVariables"]
 
 #: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: An interrupt occurs at one of this many Python events: few events suffice for a repeated call, a traced call has
-#: many.
+#: An interrupt occurs at one of the first events of a call; this is the maximum number of the event. A repeated call
+#: has few events, and a traced call has many.
 FEW_EVENTS, MANY_EVENTS = 150, 20_000
 _numbers = st.integers(0, MOST_FUNCTIONS)
 _positions = st.integers(0, VARIABLES - 1)
@@ -40,7 +40,7 @@ _events = st.one_of(st.integers(1, FEW_EVENTS), st.integers(1, MANY_EVENTS))
 
 
 class Side:
-    """One side: its shared variables, and the functions that use them."""
+    """A set of shared variables, and the compiled functions that use them."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         rng = np.random.default_rng(7)
@@ -57,17 +57,17 @@ class Side:
         return [*self.variables, self.rng, self.history]
 
     def values(self) -> list[Any]:
-        """Return copies of all values."""
+        """Return copies of the values of all shared variables."""
         return [variable.get_value() for variable in self.shared]
 
     def set_values(self, values: list[Any]) -> None:
-        """Set the values of all variables."""
+        """Set all shared variables to given values."""
         for variable, value in zip(self.shared, values, strict=True):
             variable.set_value(value)
 
 
 class UpdatedVariables(RuleBasedStateMachine):
-    """Functions that update shared variables, in all modes."""
+    """A state machine that compiles functions in all modes and calls them; the functions update shared variables."""
 
     @initialize(
         shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES), constants=st.sampled_from([16, 0])
@@ -86,7 +86,7 @@ class UpdatedVariables(RuleBasedStateMachine):
         self.compile(spec, mode)
 
     def teardown(self) -> None:
-        """Compare all values at the end."""
+        """Compare the values of all shared variables at the end of a run."""
         OnHost.fails = False
         if hasattr(self, "scopes"):
             self.wait()
@@ -108,7 +108,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 7))
     def call(self, number: int, seed: int, times: int) -> None:
-        """Call a function one or more times, so that it may get a plan."""
+        """Call a function one or more times; after several calls, it has a plan."""
         for turn in range(times):
             x = self._argument(seed + turn)
             computed, expected = [function(x) for function in self._functions(number)]
@@ -116,7 +116,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 6))
     def call_n_times(self, number: int, seed: int, times: int) -> None:
-        """Make several calls of a function by one `call_n_times`."""
+        """Call a function several times with a single `call_n_times`."""
         function, reference = self._functions(number)
         x = self._argument(seed)
         if self._is_on_device(number):
@@ -127,7 +127,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def begin_call(self, number: int, seed: int) -> None:
-        """Begin an asynchronous call, and overwrite its argument immediately."""
+        """Begin an asynchronous call of a function, and overwrite its argument immediately."""
         if not self._is_on_device(number):
             return
         function, reference = self._functions(number)
@@ -146,13 +146,13 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, event=_events, times=st.sampled_from([1, 1, 3]), anew=st.booleans())
     def interrupt(self, number: int, seed: int, event: int, times: int, anew: bool) -> None:
-        """Interrupt a call; all variables or none must get their next values.
+        """Interrupt a call; either all shared variables or none of them must get their next values.
 
-        With `anew`, variables are set before the call.
+        With `anew`, the shared variables are set before the call.
         """
         function, reference = self._functions(number)
         if self.specs[number % len(self.specs)][1] == "python":
-            return  # PyTensor's own functions may leave any state
+            return  # PyTensor's own functions may leave variables in any state
         before = self.sides[1].values()
         if anew:
             self.sides[0].set_values(copy.deepcopy(before))
@@ -176,7 +176,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def fail(self, number: int, seed: int) -> None:
-        """Make a call raise; no variable may change."""
+        """Make a call that raises an error; it must not change a shared variable."""
         spec, mode = self.specs[number % len(self.specs)]
         if mode == "python" or not (spec.checks or spec.on_host):
             return
@@ -201,7 +201,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(position=_positions, seed=_seeds, borrow=st.booleans())
     def set_value(self, position: int, seed: int, borrow: bool) -> None:
-        """Set the value of a variable."""
+        """Set a shared variable to a new value."""
         for side in self.sides:
             side.variables[position].set_value(self._argument(seed), borrow=borrow)
 
@@ -227,7 +227,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(position=_positions, borrow=st.booleans())
     def edit_value(self, position: int, borrow: bool) -> None:
-        """Change a value in place, and set it again."""
+        """Change the value of a shared variable in place, and set the variable to this value."""
         for side in self.sides:
             value = side.variables[position].get_value(borrow=borrow)
             value[...] = value * 0.5
@@ -243,7 +243,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def call_pickled(self, number: int, seed: int) -> None:
-        """Call an unpickled function, which has its own variables."""
+        """Pickle and unpickle a function, and call the unpickled function, which has its own shared variables."""
         x = self._argument(seed)
         self._compare(*[pickle.loads(pickle.dumps(function))(x) for function in self._functions(number)])
 
@@ -272,7 +272,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
 
 def _agree(computed: Any, expected: Any) -> bool:
-    """Return whether lists of values agree."""
+    """Return whether the values in two lists agree."""
     pairs = zip(computed, expected, strict=True)
     return all(_same(one, other) for one, other in pairs)
 

@@ -1,4 +1,4 @@
-"""Some runs in a separate process: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
+"""Makes some runs in a separate process: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
 
 If a run differs, the process prints the shortest such run as a program, and its exit status is 1.
 """
@@ -18,11 +18,11 @@ __all__ = ["run"]
 
 def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
     """Make random runs of at most `steps` steps; raise the error of a failing run, see `make_runs`."""
-    # This imports modules before the runs: an interrupt during an import would leave a module half initialized.
+    # Import these modules before the runs, because an interrupt during an import would leave a module half initialized.
     host_groups.compile_errors()
     # Python's linker compiles nothing.
     host_groups.linkers = lambda: iter(["py"])
-    # Small loops run on all devices.
+    # Run small loops on the device, whatever its kind.
     loops.LEAST_WORK = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -30,7 +30,7 @@ def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
 
 
 def main() -> None:
-    """Make the runs that the command line asks for."""
+    """Make the number of runs that is given on the command line."""
     number, runs, steps = map(int, sys.argv[1:])
     end_with_failure(functools.partial(run, number, runs, steps))
 

@@ -29,9 +29,9 @@ def main(
 ) -> None:
     """Draw models, and compare the engine's graphs with stock Theano's.
 
-    The order of Theano's sets, and therefore stock's final graph, depends on PYTHONHASHSEED. The engine's graph counts
-    as worse if it is worse with any of the requested hash seeds. The exit status is 1 if a graph is worse, or if a
-    model fails.
+    Stock Theano's final graph depends on the order of sets, and therefore on PYTHONHASHSEED. The engine's graph counts
+    as worse if it is worse with at least one of the requested hash seeds. The exit status is 1 if a graph is worse, or
+    if a model fails.
     """
     console = Console(soft_wrap=True)
     chunks = [
@@ -52,7 +52,7 @@ def main(
 
 
 def _lines(kind: str, first: int, stop: int, hash_seed: int, timeout: float) -> Iterator[dict[str, Any]]:
-    """Yield the results of some models, which a separate process compares."""
+    """Compare some models in a separate process, and yield their results."""
     environment = {"PYTHONHASHSEED": str(hash_seed)}
     end = run_worker("fuzzing.quality.comparing", (kind, first, stop), timeout, environment)
     for line in end.printed.splitlines():

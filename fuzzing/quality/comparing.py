@@ -25,7 +25,7 @@ from profiles.measure import destroyed_ranks
 # isort: split
 
 
-#: The functions that draw a model of a kind from a seed.
+#: For each kind of model, a function that draws a model from a seed.
 KINDS = {"nets": nets.draw, "densities": densities.draw, "recurrences": recurrences.draw}
 
 
@@ -39,11 +39,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results for a model: the graph of Theano's fast_run with ``cycle_detection=regular``, and the engine's.
+    """Node counts of a model, optimized by fast_run with ``cycle_detection=regular`` and by the engine.
 
-    `fewer` and `more` list the ops of which the engine's graph has fewer or more nodes, each with the difference.
-    `more_of_class` has the same for classes of ops, except Elemwise: a graph that is smaller as a whole may have grown
-    somewhere.
+    `fewer` lists the ops of which the engine's graph has fewer nodes, and how many fewer; `more` lists the ops of which
+    it has more. `more_of_class` counts the additional nodes of each op class except Elemwise, because even a smaller
+    graph may have more nodes of some class.
     """
 
     words: str
@@ -55,14 +55,14 @@ class Comparison:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the engine's graph has more nodes than stock's, or equally many nodes but fewer in-place nodes."""
+        """Whether the engine's graph has more nodes than stock Theano's, or as many nodes but fewer in-place nodes."""
         if self.engine.nodes != self.stock.nodes:
             return self.engine.nodes > self.stock.nodes
         return self.engine.inplace < self.stock.inplace
 
 
 def compare(kind: str, seed: int) -> Comparison:
-    """Draw the model of a kind and a seed, optimize it in both ways, and count nodes."""
+    """Draw a model of a kind from a seed, optimize it with Theano and with the engine, and count nodes."""
     drawn = KINDS[kind](seed)
     # Include rewriters that need a C compiler, but fold constants in Python.
     with python_code():
@@ -81,7 +81,7 @@ def compare(kind: str, seed: int) -> Comparison:
 
 
 def _by_class(graph: Any) -> Counter[str]:
-    """Return the number of nodes of each class of ops, without Elemwise, which both ways fuse differently."""
+    """Return the number of nodes of each class of ops except Elemwise, which Theano and the engine fuse differently."""
     return Counter(type(node.op).__name__ for node in graph.apply_nodes if not isinstance(node.op, Elemwise))
 
 
@@ -92,12 +92,12 @@ def _graph(drawn: Drawn, mode: Any) -> Any:
 
 def _counts(graph: Any) -> Counts:
     nodes = graph.apply_nodes
-    # Overwriting a scalar saves nothing.
+    # Nodes that overwrite a scalar are not counted, because this saves nothing.
     return Counts(len(nodes), sum(any(destroyed_ranks(node)) for node in nodes))
 
 
 def write_comparisons(kind: str, first: int, stop: int) -> None:
-    """Compare the models with seeds from `first` to `stop - 1`, and write a line for each."""
+    """Compare the models with seeds from `first` to `stop - 1`, and write one line for each model."""
     for seed in range(first, stop):
         line = {"kind": kind, "seed": seed}
         try:

@@ -1,7 +1,8 @@
 """Random log densities, written in Theano like PyMC3 3.9, with their gradients.
 
-One vector holds the free variables; each is a slice of it, transformed to its support. A variable's parameters are
-numbers, or values of earlier variables. Some variables are observed.
+One vector holds the free variables. Each variable is a slice of the vector, transformed to the support of its
+distribution. The parameters of its distribution are numbers, or values of earlier variables. Some variables are
+observed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ COUNT = 6
 
 
 def draw(seed: int) -> Drawn:
-    """Return the density of a seed."""
+    """Draw a log density from a seed; equal seeds give equal densities."""
     return _Model(random.Random(f"density {seed}")).drawn()
 
 
@@ -85,11 +86,11 @@ class _Model:
 
     @staticmethod
     def _first(x: Any) -> Any:
-        """Return a scalar element of a value, which broadcasts with any other value."""
+        """Return a scalar element of a value; scalars broadcast with any other value."""
         return x[0] if getattr(x, "ndim", 0) else x
 
     def aligned(self, *values: Any) -> list[Any]:
-        """Return values that broadcast with each other: except for the first value, vectors are replaced by scalars."""
+        """Return values that broadcast with each other: replace all vectors except the first value by scalars."""
         return [values[0], *(self._first(value) for value in values[1:])]
 
     def data(self, low: float, high: float, whole: bool = False) -> Any:
@@ -213,7 +214,7 @@ _FREE: dict[str, Callable[[_Model, Any], None]] = {
 
 
 def _vector(model: _Model, x: Any) -> Any:
-    """Return a parameter that all observations share: a scalar, or the first element of a vector."""
+    """Return a scalar parameter for all observations: the value itself, or the first element of a vector."""
     return x if getattr(x, "ndim", 0) == 0 else model._first(x)
 
 
@@ -256,7 +257,7 @@ def _observed_regression(model: _Model) -> None:
 
 
 def _observed_walk(model: _Model) -> None:
-    """Add a Gaussian random walk, and observations of it."""
+    """Add a Gaussian random walk and its observations."""
     walk = model._slice((COUNT,))
     sigma = _vector(model, model.a_positive())
     model.terms += [_normal(walk[0], 0.0, 1.0), _normal(walk[1:], walk[:-1], sigma)]
@@ -264,7 +265,7 @@ def _observed_walk(model: _Model) -> None:
 
 
 def _observed_groups(model: _Model) -> None:
-    """Add a value for each group, and observations, each of which uses the value of its group."""
+    """Add a variable with a value for each group, and observations that depend on the values of their groups."""
     groups = model._slice((3,))
     mu, sigma = _vector(model, model.a_real()), _vector(model, model.a_positive())
     model.terms.append(_normal(groups, mu, sigma))

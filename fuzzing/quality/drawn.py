@@ -11,7 +11,7 @@ __all__ = ["Drawn"]
 
 @dataclass(frozen=True)
 class Drawn:
-    """A random model: its description in words, and the inputs, outputs and updates of its function."""
+    """A random model: a description in words, and the inputs, outputs and updates of the model's function."""
 
     words: str
     inputs: list[Any]

@@ -32,12 +32,12 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def draw(seed: int) -> Drawn:
-    """Return the net of a seed."""
+    """Draw a net from a seed; equal seeds give equal nets."""
     return _Net(random.Random(f"net {seed}")).drawn()
 
 
 class _Net:
-    """A net under construction, with random layers: its shape so far, its weights and its updates."""
+    """Builds a net of random layers, and collects its weights and updates."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -204,7 +204,7 @@ def _joined(net: _Net) -> None:
 
 
 def _normalized(net: _Net) -> None:
-    """Batch normalization, with moving means."""
+    """Add a batch normalization with moving averages."""
     axes = tuple(range(net.x.ndim - 1))
     gamma, beta = net.weight(net.shape[-1]), net.weight(net.shape[-1])
     mean, variance = net.x.mean(axes), net.x.var(axes)
@@ -335,7 +335,7 @@ def _recurrent(net: _Net) -> None:
 
 
 _ANY = [_dense, _dense, _dropout, _noise, _activation, _residual, _joined, _normalized, _layer_normalized]
-#: Maps the number of axes after the batch axis to the possible layers.
+#: The layers to choose from, by the number of axes after the batch axis.
 _LAYERS: dict[int, list[Callable[[_Net], None]]] = {
     1: [*_ANY, _repeat],
     2: [*_ANY, *[_conv1d] * 2, *[_pool1d] * 2, *[_recurrent] * 3, _permute, _flatten, _global_pool],

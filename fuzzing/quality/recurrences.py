@@ -1,8 +1,8 @@
 """Random unrolled recurrences, whose states are sums or products of all earlier steps.
 
-When Theano simplifies a part of a sum, it rewrites the whole sum and flattens its inner sums. Therefore, some steps
-have terms that cancel, or gates that Theano rewrites as sigmoids. States are read by ops that fusion cannot include, by
-elementwise ops, and by other states. A loss and its gradient contribute more sums with as many terms.
+When Theano simplifies a part of a sum, it rewrites the whole sum and flattens its inner sums. To make Theano do so,
+some steps have terms that cancel, or gates that Theano rewrites as sigmoids. Ops that fusion cannot include,
+elementwise ops and other states depend on the states. A loss and its gradient contribute more sums with as many terms.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_STEPS = 9
 
 
 def draw(seed: int) -> Drawn:
-    """Return the recurrence of a seed."""
+    """Draw a recurrence from a seed; equal seeds give equal recurrences."""
     return _Recurrence(random.Random(f"recurrence {seed}")).drawn()
 
 
 class _Recurrence:
-    """A recurrence under construction, with random parts: the inputs of its steps, its weights and its states."""
+    """Builds a random recurrence from its input, its weights and the kinds of its steps."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -64,7 +64,7 @@ class _Recurrence:
         return Drawn(" ".join(words), [self.x], chosen, updates)
 
     def _term(self, t: int, state: Any) -> Any:
-        """Return the addend of a step, computed from the step's input and, in some cases, the previous state."""
+        """Return the addend of a step; it depends on the step's input and, in some cases, on the previous state."""
         drive = tt.dot(self.x[t], self.weights[0]) + self.bias
         return drive + tt.dot(state, self.weights[1]) if self.rng.random() < 0.5 else drive
 

@@ -17,7 +17,7 @@ from fuzzing.runner import options, run_worker, without_compiler
 
 @dataclass(frozen=True)
 class RunsOnDevice(Runs):
-    """Some runs, their device, and the profile of the device."""
+    """The seed and the number of some runs, their device, and how the device's profile is changed."""
 
     device: str
     kernels: str
@@ -42,7 +42,7 @@ def main(
     memory: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Use shared variables in host functions and device functions alternately, and compare values with a NumPy model's.
+    """Use shared variables in host and device functions alternately, and compare their values with a model's in NumPy.
 
     The exit status is 1 if a run differs. The shortest differing run of each process is printed as a program. The same
     seed gives the same runs.

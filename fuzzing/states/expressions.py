@@ -1,7 +1,8 @@
 """The operations of random functions, each of which is implemented in Theano and in NumPy.
 
-An operation computes with a value and the call's argument and index; its result has the dtype and rank of the value.
-Numbers are small integers, so that every operation is exact, or wraps around like NumPy's integers.
+An operation takes a value, and the argument and the index that the function is called with. The result has the dtype
+and the rank of the value. All numbers are small integers, so that every operation is exact, or wraps around as it does
+in NumPy.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ class Kind:
 
     @property
     def is_bool(self) -> bool:
-        """Whether elements are truth values, which cannot be added."""
+        """Whether the dtype is bool; elements of this dtype cannot be incremented."""
         return self.dtype == "bool"
 
     def symbolic(self, name: str) -> Any:
-        """Return an input of this kind."""
+        """Return a new input variable of this kind."""
         return tt.TensorType(self.dtype, (False,) * self.rank)(name)
 
     def number(self, value: int) -> np.ndarray:
-        """Return a number of this dtype."""
+        """Return a scalar array of this dtype."""
         return np.asarray(value, self.dtype)
 
 
 class Undefined(Exception):
-    """Raised if a call's outcome is undefined: NumPy broadcasts length 1 to 0; Theano's types promise equal lengths."""
+    """Raised if the lengths 1 and 0 meet: NumPy broadcasts 1 to 0, but Theano's types promise equal lengths."""
 
 
 class Trouble:
-    """The error that nodes of `TroubleOp` raise when they are computed; if it is None, they return results."""
+    """Holds the error that nodes of `TroubleOp` raise when they are computed; with None, they copy their input."""
 
     error: type[BaseException] | None = None
 
@@ -53,7 +54,7 @@ trouble = Trouble()
 
 
 class TroubleOp(theano.Op):
-    """Copies its input on the host, or raises on demand."""
+    """Copies its input on the host, or raises the error in `trouble`."""
 
     __props__ = ()
 
@@ -64,7 +65,7 @@ class TroubleOp(theano.Op):
     def perform(
         self, node: theano.Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Copy the value, or raise."""
+        """Copy the value, or raise the error in `trouble`."""
         if trouble.error is not None:
             raise trouble.error("no luck")
         outputs[0][0] = inputs[0].copy()
@@ -76,10 +77,10 @@ class TroubleOp(theano.Op):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation.
+    """An operation on a variable, in Theano and in NumPy.
 
-    `symbolic` takes a variable, its kind, the argument and the index; `numeric` takes their values, and may return or
-    overwrite the first value. `admits` returns whether the operation accepts values of a kind.
+    `symbolic` takes a variable, its kind, the argument and the index. `numeric` takes the values of these, and may
+    overwrite the first value or return it. `admits` returns whether the operation accepts values of a kind.
     """
 
     symbolic: Callable[[Any, Kind, Any, Any], Any]
@@ -186,7 +187,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def apply_theano(names: tuple[str, ...], x: Any, kind: Kind, a: Any, i: Any) -> Any:
-    """Return the variable that results from applying operations to a variable."""
+    """Apply operations to a variable; return the resulting variable."""
     for name in names:
         x = OPERATIONS[name].symbolic(x, kind, a, i)
     return x

@@ -1,4 +1,4 @@
-"""Compiles a function in one of several ways."""
+"""Compiles a function of shared variables in one of several modes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fuzzing.states.specs import ARGUMENT, Expression, Spec
 
 __all__ = ["HOST_WAYS", "WAYS", "compiled", "shared_variables"]
 
-#: Ways with Theano's own linkers, which may leave shared variables in any state after an error.
+#: The ways that use Theano's own linkers, which may leave shared variables in any state after an error.
 HOST_WAYS = ("py", "vm", "engine")
 WAYS = (*HOST_WAYS, "mode", "simulator")
 
 
 def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaults: frozenset[int]) -> list[Any]:
-    """Return shared variables on the host; variables with numbers in `defaults` have a default update that adds one."""
+    """Return shared variables on the host; the ones numbered in `defaults` have a default update that adds one."""
     variables = [theano.shared(np.array(value), f"s{k}", borrow=True) for k, value in enumerate(values)]
     for k in defaults:
         variables[k].default_update = apply_theano(("plus_one",), variables[k], kinds[k], None, None)
@@ -29,7 +29,7 @@ def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaul
 
 
 def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str, device: str) -> Any:
-    """Compile a function of shared variables in one of `WAYS`, or "target" if the variables are on the device."""
+    """Compile a function of shared variables; `way` is one of `WAYS`, or "target" for variables on the device."""
     argument, index = kinds[spec.argument].symbolic("a"), tt.iscalar("i")
 
     def built(expression: Expression) -> Any:

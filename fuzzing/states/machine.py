@@ -1,7 +1,8 @@
-"""The rules of the state machine, and the comparisons after each step.
+"""The rules of the state machine, and the comparisons that follow each step.
 
-Every rule makes the same change to Theano's variables, to simulators and to models in NumPy. After each step, all
-variables, and all results and arguments that the caller holds, must have the values of the models.
+Every rule makes the same change to Theano's shared variables, to simulators and to models in NumPy. After each step,
+the values of all variables must equal those of the models. The same is checked for all results and arguments that the
+caller holds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from optdb.opencl.simulator.execution.calls import RepeatedMethod
 
 __all__ = ["Differs", "SharedVariables"]
 
-#: Maximum number of functions in a run: compiling one takes longer than calling it.
+#: Maximum number of functions in a run; it is small because a function takes longer to compile than to call.
 MOST_FUNCTIONS = 7
 #: Maximum number of results whose contents are compared after each step.
 MOST_HELD = 24
@@ -38,17 +39,18 @@ Values = dict[int, np.ndarray]
 
 
 class Differs(AssertionError):
-    """A variable or a result differs from the model's."""
+    """The value of a variable or a result differs from the model's value."""
 
 
 @dataclass(eq=False)
 class Used:
-    """A compiled function, and the model of its calls."""
+    """A compiled function, and the model that computes the same calls in NumPy."""
 
     model: Model
     call: Any
     way: str
-    #: The current values of its variables: Theano's, or a simulator's.
+    #: The model's current values of the variables in Theano or, if the function is a method of a simulator, in the
+    #: simulator.
     values: Values
     simulator: Simulator | None = None
     is_copy: bool = False
@@ -61,7 +63,7 @@ class Used:
 
     @property
     def is_of_host(self) -> bool:
-        """Whether Theano's own linker computes it."""
+        """Whether the function is compiled by one of Theano's own linkers."""
         return self.way in HOST_WAYS
 
 
@@ -73,14 +75,14 @@ class Simulator:
     values: Values
 
     def takes(self, numbers: set[int], present: Values) -> None:
-        """Add variables that the simulator has not used before; they have Theano's current values."""
+        """Add values of variables that are new to the simulator: it takes over Theano's current values."""
         for k in numbers - set(self.values):
             self.values[k] = present[k].copy()
 
 
 @dataclass(eq=False)
 class Held:
-    """An array of the caller, and its expected content."""
+    """An array that the caller holds, and its expected content."""
 
     what: str
     array: np.ndarray
@@ -88,7 +90,7 @@ class Held:
 
 
 def step(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that makes a method a rule; a step that raises `Undefined` ends without an error."""
+    """Return a decorator that makes a method a rule, which ends without an error if the method raises `Undefined`."""
 
     def decorate(method: Callable[..., None]) -> Any:
         @functools.wraps(method)
@@ -116,7 +118,7 @@ def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
-#: Not both lengths are 0, because incrementing an out-of-bounds row raises no error if rows have no elements.
+#: At most one length is 0, because incrementing an out-of-bounds row raises no error if rows have no elements.
 _lengths = st.tuples(_length, _length).filter(any)
 _seeds = st.integers(0, 99)
 #: A device is chosen more often than one of Theano's own linkers.
@@ -125,11 +127,11 @@ _errors = st.sampled_from([None, None, None, ArithmeticError, KeyboardInterrupt]
 
 
 class SharedVariables(RuleBasedStateMachine):
-    """Shared variables, the functions that use them, and the arrays that the caller holds."""
+    """A state machine of shared variables, the functions that use them, and the arrays that the caller holds."""
 
-    #: The device, as `optdb.mode` names it.
+    #: The name of the device, as in `optdb.mode`.
     device = "auto"
-    #: Whether a step has failed. Later differences may be consequences of that failure.
+    #: Whether an earlier step has failed. If it has, later differences may be consequences.
     has_failed = False
 
     @initialize(
@@ -147,7 +149,7 @@ class SharedVariables(RuleBasedStateMachine):
         defaults: frozenset[int],
         functions: list[tuple[Spec, str]],
     ) -> None:
-        """Make the variables, with one shape per kind, and the first functions."""
+        """Create the shared variables, with one shape for each kind, and compile the first functions."""
         self.kinds, self.defaults = kinds, defaults
         sizes = [lengths[kind != kinds[0]] for kind in kinds]
         self.values: Values = {k: contents(kind, shapes_of(kind, sizes[k]), seed + k) for k, kind in enumerate(kinds)}
@@ -165,7 +167,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @step(spec=specs(), way=_ways, to_last=st.booleans(), repeats=st.booleans())
     def compile(self, spec: Spec, way: str, to_last: bool, repeats: bool = False) -> None:
-        """Compile a function; for way "simulator", make a new simulator, or add a method to the last one."""
+        """Compile a function; for the way "simulator", create a simulator, or add a method to the last simulator."""
         self._add(spec, way, to_last, repeats)
 
     def _add(self, spec: Spec, way: str, to_last: bool, repeats: bool) -> None:
@@ -188,12 +190,12 @@ class SharedVariables(RuleBasedStateMachine):
             call = simulator.sim
             self.simulators.append(simulator)
         if repeats:
-            RepeatedMethod(call)  # lets its plans repeat commands
+            RepeatedMethod(call)  # the same arguments let a plan repeat its commands
         simulator.takes(numbers, self.values)
         self.functions.append(Used(model, call, way, simulator.values, simulator))
 
     def _compiled(self, spec: Spec, way: str) -> Any:
-        """Return a compiled function; None if Theano itself rejects it."""
+        """Return a compiled function; None if Theano's own linkers also reject the function."""
         try:
             return compiled(spec, self.kinds, self.shared, way, self.device)
         except Exception as error:
@@ -209,15 +211,15 @@ class SharedVariables(RuleBasedStateMachine):
         """Copy a function of mode OPENCL, with one shared variable replaced, or without updates."""
         used = self._function(number)
         if used.is_copy or used.simulator is not None or used.is_of_host:
-            # Theano finds no variables in a copy of a copy. In a copy of a function of Theano's own linkers, a node
-            # that overwrites a variable may run before a node that reads the variable: the copied graph does not order
-            # them.
+            # Theano finds no variables in a copy of a copy. If Theano's own linkers compile a copy of a function, a
+            # node that overwrites a variable may run before a node that reads the variable, because the copied graph
+            # does not order these nodes.
             return
         spec, numbers = used.spec, used.spec.used()
         swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
         if (swaps and {old, new} & self.defaults) or (deletes and used.model.defaulted):
             return  # the copy would keep the default updates of the original
-        # In a copy, outputs are borrowed as in the original, and updates are values of their own.
+        # In a copy, outputs are borrowed as in the original, but updates are separate values.
         options = {"swap": {self.shared[old]: self.shared[new]}} if swaps else {}
         call = used.call.copy(delete_updates=deletes, **options)
         spec = spec.swapped(old, new) if swaps else spec
@@ -230,13 +232,13 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_plainly(self, number: int, seed: int) -> None:
-        """Call a function with new arguments; after several calls, it has plans."""
+        """Call a function once with a new argument; after several such calls, the function has plans."""
         self.call(number, "new", seed, 0, 0, 1, None)
 
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_thrice(self, number: int, seed: int, index: int) -> None:
-        """Call a function three times with the same array, whose contents are changed before each call."""
+        """Call a function three times with the same array; change the contents of the array before each call."""
         for repetition in range(3):
             self.call(number, "rewritten", seed + repetition, index, 0, 1, None)
             self.all_are_as_expected()
@@ -244,7 +246,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_alike(self, number: int, seed: int) -> None:
-        """Call a function repeatedly with the same arguments, which lets it merely enqueue the same commands again."""
+        """Call a function repeatedly with the same arguments, so that it can enqueue the same commands again."""
         self.call(number, "new", seed, 0, 0, 1, None)
         for _ in range(6):
             self.all_are_as_expected()
@@ -272,7 +274,7 @@ class SharedVariables(RuleBasedStateMachine):
     def call(
         self, number: int, source: str, seed: int, index: int, longer: int, times: int, error: type | None
     ) -> None:
-        """Call a function one or more times with an argument that may be invalid; a host step may raise."""
+        """Call a function one or more times with an argument that may be invalid; a host step may raise an error."""
         used = self._function(number)
         times = 1 if error is not None else times
         argument = self._argument(used, source, seed, longer)
@@ -298,7 +300,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: any(used.simulator is not None for used in self.functions))
     @step(number=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_later(self, number: int, seed: int, index: int) -> None:
-        """Begin a call of a simulator, and immediately write into its argument."""
+        """Begin an asynchronous call of a simulator, and immediately overwrite its argument."""
         candidates = [used for used in self.functions if used.simulator is not None]
         used = candidates[number % len(candidates)]
         argument = self._argument(used, "new", seed, 0).copy()
@@ -313,14 +315,14 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @step(number=_numbers)
     def wait(self, number: int) -> None:
-        """Wait for a call that was begun by `call_later`."""
+        """Wait for a call that `call_later` has begun."""
         used, future, results = self.pending.pop(number % len(self.pending))
         self._take(used, future.wait(), (results, {}), "a call that was waited for")
 
     @precondition(lambda self: any(not used.is_of_host for used in self.functions))
     @step(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_in_threads(self, first: int, second: int, seed: int, index: int) -> None:
-        """Call two functions at the same time; the outcome must be that of calling them in one of the two orders."""
+        """Call two functions at the same time; the outcome must be the same as if one was called after the other."""
         candidates = [used for used in self.functions if not used.is_of_host]
         calls = [candidates[number % len(candidates)] for number in (first, second)]
         if any(output.borrow for used in calls for output in used.spec.outputs):
@@ -354,7 +356,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     @step(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
     def call_separate(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
-        """Call a function from a file, one with private state, or one with variables on the device."""
+        """Call a function that is loaded from a file, has a private state, or has its variables on the device."""
         spec = spec.fitted(self.kinds)
         if "trouble" in spec.operations():
             return  # a function with a host step cannot be exported
@@ -392,7 +394,7 @@ class SharedVariables(RuleBasedStateMachine):
         borrow=st.booleans(),
     )
     def set_value(self, k: int, lengths: tuple[int, int], other_shape: bool, seed: int, borrow: bool) -> None:
-        """Set Theano's value of a variable."""
+        """Set a shared variable in Theano with `set_value`; simulators keep their own values."""
         value = contents(self.kinds[k], self._shape(self.values[k], k, lengths, other_shape), seed)
         self.values[k] = value.copy()
         self.shared[k].set_value(value, borrow=borrow)
@@ -401,7 +403,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     @step(k=_variables, seed=_seeds, internal=st.booleans())
     def write_in_place(self, k: int, seed: int, internal: bool) -> None:
-        """Write into a borrowed value, and set the variable to this value."""
+        """Change the borrowed value of a shared variable in place, and set the variable to this value."""
         value = self.shared[k].get_value(borrow=True, return_internal_type=internal)
         if not isinstance(value, np.ndarray):
             return
@@ -411,7 +413,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     @step(k=_variables, borrow=st.booleans())
     def zero(self, k: int, borrow: bool) -> None:
-        """Set a variable to zeros, in place or not."""
+        """Set a shared variable to zeros; with `borrow`, this happens in place."""
         if self.kinds[k].is_bool and not borrow:
             return  # Theano would set it to integers
         self.shared[k].zero(borrow)
@@ -420,7 +422,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.simulators)
     @step(number=_numbers, k=_variables, lengths=_lengths, other_shape=st.sampled_from([False, True]), seed=_seeds)
     def set_of_simulator(self, number: int, k: int, lengths: tuple[int, int], other_shape: bool, seed: int) -> None:
-        """Set a simulator's value of a variable."""
+        """Set the value that a simulator holds for a shared variable."""
         simulator = self.simulators[number % len(self.simulators)]
         if k not in simulator.values:
             return
@@ -432,7 +434,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.simulators)
     @step(number=_numbers, to_theano=st.booleans())
     def synchronize(self, number: int, to_theano: bool) -> None:
-        """Copy all variables of a simulator to Theano, or from Theano to the simulator."""
+        """Copy the values of all variables from a simulator to Theano, or from Theano to the simulator."""
         simulator = self.simulators[number % len(self.simulators)]
         if to_theano:
             simulator.sim.sync_to_theano()
@@ -454,7 +456,7 @@ class SharedVariables(RuleBasedStateMachine):
     @invariant()
     @_noting_failure
     def all_are_as_expected(self) -> None:
-        """Compare all variables, results and arguments."""
+        """Compare the values of all variables, and the caller's results and arguments, with the models."""
         for k, var in enumerate(getattr(self, "shared", ())):
             _check(f"s{k}", var.get_value(borrow=True), self.values[k])
         for simulator in getattr(self, "simulators", ()):
@@ -464,7 +466,7 @@ class SharedVariables(RuleBasedStateMachine):
             _check(f"{held.what}, later", held.array, held.expected)
 
     def teardown(self) -> None:
-        """Wait for calls, and compare again; do nothing if a step has failed, because its error must remain visible."""
+        """Wait for calls, and compare all values; do nothing after a failed step, so that its error stays visible."""
         if self.has_failed:
             return
         for used, future, results in getattr(self, "pending", ()):
@@ -507,14 +509,14 @@ class SharedVariables(RuleBasedStateMachine):
     def _expected(
         self, used: Used, argument: np.ndarray, index: int, times: int, values: Values | None = None
     ) -> tuple[list[np.ndarray], Values] | None:
-        """Return the model's results and next values of some calls; None if they raise an error."""
+        """Make calls of a model; return the last results and the next values, or None if a call raises an error."""
         state = dict(used.values if values is None else values)
         changed: Values = {}
         for step in range(times):
             try:
                 results, following = used.model.call(state, argument, index)
             except (IndexError, ValueError) as error:
-                if step:  # the changes of earlier steps persist, both in a simulator and in a function
+                if step:  # changes of the earlier calls persist, whether a simulator or a function made them
                     raise Undefined(f"step {step} raises {error}") from error
                 return None
             state.update(following)
@@ -524,7 +526,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _in_order(
         self, calls: Sequence[Used], arguments: Sequence[np.ndarray], index: int, order: tuple[int, int]
     ) -> tuple[list[list[np.ndarray]], list[Values]] | None:
-        """Make two calls of models in the given order; return results and final values, or None if one raises."""
+        """Make two calls of models in the given order; return results and final values, or None after an error."""
         states = {id(used.values): dict(used.values) for used in calls}
         results: list[list[np.ndarray]] = [[], []]
         for position in order:
@@ -537,7 +539,7 @@ class SharedVariables(RuleBasedStateMachine):
         return results, [states[id(used.values)] for used in calls]
 
     def _is_seen(self, used: Used) -> bool:
-        """Return whether the variables that a function uses have the values that the model expects."""
+        """Return whether all variables that a function uses have the values of its model."""
         simulator = used.simulator
 
         def value_of(k: int) -> Any:
@@ -546,7 +548,7 @@ class SharedVariables(RuleBasedStateMachine):
         return all(np.array_equal(value_of(k), value) for k, value in used.values.items())
 
     def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
-        """Compare the results of a call, keep them for later comparisons, and update the model's values."""
+        """Compare the results of a call, keep them for later comparisons, and store the model's next values."""
         results = _listed(results)
         if expected is None:
             raise Differs(f"{what} does not raise: {used.spec}")
@@ -562,7 +564,7 @@ class SharedVariables(RuleBasedStateMachine):
         used.values.update({k: value.copy() for k, value in expected[1].items()})
 
     def _after_error(self, used: Used, expected: Any, error: type | None, raised: BaseException) -> None:
-        """Check that an error was expected; after an error in one of Theano's own linkers, set all variables again."""
+        """Check that an error was expected; if a function of Theano's own linkers raised it, set all variables."""
         if error is not None and isinstance(raised, error):
             pass
         elif expected is not None or not isinstance(raised, Exception):

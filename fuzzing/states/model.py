@@ -1,4 +1,4 @@
-"""The effect of a call, in NumPy."""
+"""Computes the effect of a call in NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Model", "contents"]
 
 
 def contents(kind: Kind, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Return a value of small integers, always the same for a seed."""
+    """Return an array of small integers; equal seeds give equal arrays."""
     return np.asarray(np.random.RandomState(seed).randint(0, 4, shape), kind.dtype)
 
 
@@ -51,12 +51,12 @@ class Model:
 
     @property
     def defaulted(self) -> set[int]:
-        """The numbers of the shared variables to which a call applies their default update."""
+        """The numbers of the shared variables that a call sets by their default update."""
         if not self.spec.default_updates:
             return set()
         return self.spec.used() & self.defaults - {k for k, _ in self.spec.updates}
 
     @property
     def written(self) -> set[int]:
-        """The numbers of the shared variables that a call sets to other values."""
+        """The numbers of the shared variables that a call updates."""
         return {k for k, _ in self.spec.updates} | self.defaulted

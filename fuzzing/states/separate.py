@@ -1,4 +1,4 @@
-"""Functions with private state: in a file, in a private input, or in variables on the device.
+"""Functions whose state no other function uses: state in a file, in a private input, or in variables on the device.
 
 Each function is called several times with arguments that may be invalid, and compared with its model after each call.
 """
@@ -34,7 +34,7 @@ _ERRORS = (IndexError, ValueError, TypeError)
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call: the argument's seed, the index, and by how much the argument is longer than the shared variable."""
+    """The arguments of a call: the argument's seed, its length beyond that of the shared variable, and the index."""
 
     seed: int
     index: int
@@ -42,14 +42,14 @@ class Attempt:
 
 
 def attempts() -> st.SearchStrategy[list[Attempt]]:
-    """Return a strategy for consecutive calls."""
+    """Return a strategy that draws consecutive calls."""
     attempt = st.builds(Attempt, st.integers(0, 99), st.integers(-1, 4), st.sampled_from([0, 0, 0, 1]))
     return st.lists(attempt, min_size=1, max_size=4)
 
 
 @dataclass
 class Stateful:
-    """A function, its model, the model's values, and `get`, which returns the current value of one of its variables."""
+    """A function with its model and the model's values; `get` returns the function's current value of a variable."""
 
     call: Callable[[np.ndarray, int], Any]
     model: Callable[[dict[int, np.ndarray], np.ndarray, int], tuple[list[np.ndarray], dict[int, np.ndarray]]]
@@ -59,7 +59,7 @@ class Stateful:
     refuses: tuple[type[Exception], ...] = ()
 
     def difference(self, argument: np.ndarray, index: int) -> str | None:
-        """Call the function once; return how it differs from the model, None if it agrees or the call is undefined."""
+        """Call the function; return how it differs from the model; None if it agrees or the call is undefined."""
         try:
             expected = self.model(self.values, argument, index)
         except Undefined:
@@ -101,9 +101,9 @@ def of_file(
         try:
             simulator.export(path, [example])
         except (Untraceable, *_ERRORS):
-            return None  # a host step, or an example that raises
+            return None  # the function has a host step, or its example raises an error
         file = optdb.load(path, context_like(device), build_in_child=False)
-    # A file only has the variables that are still used after optimization.
+    # An exported file only contains the variables that are still used after optimization.
     known = {k: value for k, value in values.items() if f"s{k}" in file.names}
 
     def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
@@ -115,7 +115,7 @@ def of_file(
 def with_private_state(
     kind: Kind, operations: Sequence[str], value: np.ndarray, way: str, device: str
 ) -> Stateful | None:
-    """Return a function with a private state: a call returns the current state, and replaces it by the next state."""
+    """Return a function with a private state; each call returns the state, and replaces it by the next state."""
     argument, index, state = kind.symbolic("a"), tt.iscalar("i"), kind.symbolic("p")
     following = apply_theano(tuple(operations), state, kind, argument, index)
     mode = optdb.mode(device=device) if way == "mode" else "FAST_COMPILE"
@@ -126,7 +126,7 @@ def with_private_state(
     def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
         return [state[0]], {0: apply_numpy(tuple(operations), state[0], kind, argument, index)}
 
-    # The private state is only visible in results: each call returns the state that the previous call left.
+    # The private state is only visible in results, because each call returns the state that the previous call left.
     return Stateful(call, call_model, lambda _: values[0], values := {0: value.copy()})
 
 

@@ -1,6 +1,7 @@
-"""Random functions as data, and strategies that draw them.
+"""Descriptions of random functions, and strategies that draw them.
 
-A spec does not depend on the kinds of the shared variables; `Spec.fitted` removes the parts that do not match them.
+A description (`Spec`) does not depend on the kinds of the shared variables. `Spec.fitted` removes the parts that do not
+match the kinds.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64"),
 )
-#: In an expression, a leaf is the number of a shared variable; this number means the function's argument instead.
+#: The number of the leaf that is the function's argument; other leaves have the number of a shared variable.
 ARGUMENT = -1
 
 
 @dataclass(frozen=True)
 class Expression:
-    """Operations on a leaf: a shared variable, given by its number, or the argument."""
+    """Operations that are applied to a leaf: to the argument, or to a shared variable, which is given by its number."""
 
     leaf: int
     operations: tuple[str, ...] = ()
 
     def fitted(self, kinds: Sequence[Kind], argument: int) -> Expression:
-        """Return the expression without operations that do not accept values of its leaf's kind."""
+        """Return the expression without the operations that do not accept values of the leaf's kind."""
         kind = kinds[argument if self.leaf == ARGUMENT else self.leaf]
         names = (name for name in self.operations if OPERATIONS[name].admits(kind))
         return replace(
@@ -42,20 +43,21 @@ class Expression:
 
 @dataclass(frozen=True)
 class Output:
-    """A result, and how it is returned."""
+    """An output: its expression, and how the result is returned."""
 
     expression: Expression
     borrow: bool = False
-    #: Whether it is cast to float32, as on the device.
+    #: Whether the function returns twice the result in float32, which the device can compute.
     as_float: bool = False
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A function of an argument and an index.
+    """A function that takes an argument and an index.
 
-    Shared variables are given by number: `updates` pairs them with their next values, and `givens` with the shared
-    variables that replace them. The argument has the kind of the shared variable with number `argument`.
+    `updates` has pairs of a shared variable's number and its next value, and `givens` has pairs of the numbers of a
+    shared variable and its replacement. The argument has the same kind as the shared variable with the number
+    `argument`.
     """
 
     outputs: tuple[Output, ...]
@@ -66,7 +68,7 @@ class Spec:
     default_updates: bool = True
 
     def fitted(self, kinds: Sequence[Kind]) -> Spec:
-        """Return the spec without parts that do not match the kinds of the shared variables."""
+        """Return the spec without the parts that do not match the kinds of the shared variables."""
         givens = tuple((k, by) for k, by in self.givens if k != by and kinds[k] == kinds[by])
         replaced = dict(givens)
         updates = []
@@ -101,7 +103,7 @@ class Spec:
         return {name for expression in expressions for name in expression.operations}
 
     def used(self) -> set[int]:
-        """Return the numbers of the shared variables that are inputs: those in expressions, updates or givens."""
+        """Return the numbers of the shared variables that the function uses in expressions, updates or givens."""
         expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]
         leaves = {self.leaf(expression) for expression in expressions} - {ARGUMENT}
         return leaves | {k for k, _ in self.updates} | {by for _, by in self.givens}
@@ -133,7 +135,7 @@ def _numbers() -> st.SearchStrategy[int]:
 
 
 def specs() -> st.SearchStrategy[Spec]:
-    """Return a strategy of functions."""
+    """Return a strategy that draws functions."""
     output = st.builds(Output, _expressions(), st.booleans(), st.booleans())
     return st.builds(
         Spec,
@@ -147,8 +149,9 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
-    """Return a strategy for the kinds of all shared variables; often, several variables have the same kind."""
-    # These dtypes are frequent: variables of other dtypes are on the device only if something is computed in floats.
+    """Return a strategy that draws the kinds of all shared variables; several variables often have the same kind."""
+    # Draw these dtypes often, because variables of other dtypes are only used on the device if a float is computed from
+    # them.
     dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
     kind = st.builds(Kind, dtype, st.integers(0, 2))
     pair = st.tuples(kind, kind)
@@ -160,5 +163,5 @@ def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
 
 
 def shapes_of(kind: Kind, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape for a kind: as many of the lengths as the kind has dimensions."""
+    """Return a shape for a kind: the first lengths, as many as the kind has dimensions."""
     return tuple(lengths[: kind.rank])

@@ -1,4 +1,4 @@
-"""Some runs in a separate process: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
+"""Makes some runs in a separate process: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
 
 If a run differs, the process prints the shortest such run as a program, and its exit status is 1.
 """
@@ -21,7 +21,7 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
 
 
 def main() -> None:
-    """Make the runs that the command line asks for."""
+    """Make the number of runs that is given on the command line."""
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
     use_smallest_batches(device, keeps_gil=int(number) % 2 == 1)

@@ -1,4 +1,4 @@
-"""Ops whose C code is never built in advance, and functions of these ops, compiled with tiers in several ways."""
+"""Defines ops whose C code is never built in advance, and compiles functions of these ops with tiers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["LENGTH", "LINKERS", "WAYS", "Adds", "Spec", "compiled", "specs", "va
 #: Number of elements of the shared variables.
 LENGTH = 3
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
-#: How tiers are enabled for one function. ``no compiler`` is a mode for which Theano has found no compiler; ``on``
-#: leaves the engine and the flag unchanged.
+#: The ways to enable tiers for a function. With ``no compiler``, the function is compiled as if Theano had found no
+#: compiler; ``on`` changes no setting.
 WAYS = ("mode", "context", "enabled and disabled", "on", "no compiler")
-#: The kinds of an op's C code. ``apart`` has its own compiler flags, and is therefore compiled in a separate unit;
-#: ``python`` has no C code.
+#: The kinds of an op's C code. Ops of kind ``apart`` have their own compiler flags, and are therefore compiled
+#: separately; ``python`` ops have no C code.
 KINDS = ("builds", "builds", "apart", "fails", "python")
 
 
 class Adds(Op):
-    """Adds two vectors. Its C code differs from any other op's and has no version, so each process builds it."""
+    """Adds two vectors; its C code is unique and has no version, so each process builds it."""
 
     __props__ = ("name", "kind", "in_place")
 
@@ -56,7 +56,7 @@ class Adds(Op):
         return ()
 
     def c_compile_args(self) -> list[str]:
-        """Return the flags of the C code."""
+        """Return the compiler flags of the op's C code."""
         return ["-DAPART"] if self.kind == "apart" else []
 
     def c_code(self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: dict[str, str]) -> str:
@@ -80,7 +80,7 @@ class Adds(Op):
 
 @dataclass(frozen=True)
 class Spec:
-    """A function that doubles an argument by ops of some kinds, and adds another argument to two shared variables."""
+    """A function that doubles an argument with ops of some kinds, and adds another one to two shared variables."""
 
     linker: str
     doubling: tuple[str, ...]
@@ -90,17 +90,17 @@ class Spec:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of all ops."""
+        """The kinds of all ops in the function."""
         return (*self.doubling, *self.adding, *(["builds"] if self.has_scan else []))
 
     @property
     def factor(self) -> int:
-        """The factor of the argument."""
+        """The factor by which the function multiplies its argument."""
         return 2 ** (len(self.doubling) + 2 * self.has_scan)
 
 
 def specs() -> st.SearchStrategy[Spec]:
-    """Return a strategy of functions."""
+    """Return a strategy that draws functions."""
     kind = st.sampled_from(KINDS)
     return st.builds(
         Spec,
@@ -113,12 +113,12 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def variables() -> list[Any]:
-    """Return the two shared variables of a run; both must always have the same value."""
+    """Return the two shared variables of a run, which must always have equal values."""
     return [theano.shared(np.zeros(LENGTH), name) for name in "ab"]
 
 
 def compiled(spec: Spec, shared: list[Any], way: str, name: str) -> Any:
-    """Compile a function of two vectors; it returns a multiple of the first one, and the variables' current values."""
+    """Compile a function that returns a multiple of its first argument, and the variables' current values."""
     doubled, added = tt.dvector("doubled"), tt.dvector("added")
     result = doubled
     for position, kind in enumerate(spec.doubling):

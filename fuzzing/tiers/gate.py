@@ -1,4 +1,4 @@
-"""Holds back the compilers of tiered functions."""
+"""Lets the compilers of tiered functions wait until a test starts them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from optdb.host.theano.clinker.tiers.runner import Cancelled
 
 __all__ = ["Gate"]
 
-#: Maximum seconds of a compiler on a busy machine.
+#: Maximum seconds that a compiler may take on a busy machine.
 SECONDS_FOR_COMPILER = 120.0
-#: Interval at which a waiting thread checks whether its program is still needed.
+#: Interval in seconds at which a thread that waits checks whether its library is still needed.
 SECONDS_BETWEEN_LOOKS = 0.005
 
 
 class Gate:
-    """Makes the compilers of a queue wait until a run lets one or all of them start.
+    """Makes the compilers of a queue wait until one or all of them may start.
 
     The queue must not have started a compiler before.
     """
@@ -39,7 +39,7 @@ class Gate:
 
     @contextmanager
     def closed(self) -> Iterator[Gate]:
-        """Hold back the queue's compilers within the block; wait at the end until they have ended."""
+        """Let the queue's compilers wait within the block; at the end, wait until all compilers have ended."""
         self._queue.run = self._wait_and_run
         try:
             yield self
@@ -50,7 +50,7 @@ class Gate:
     def _wait_and_run(
         self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> bool:
-        if "c++-header" in command:  # a precompiled header only makes compilers faster
+        if "c++-header" in command:  # not needed: a precompiled header only makes compilers faster
             return self._run(command, is_needed)
         while not self._permits.acquire(timeout=SECONDS_BETWEEN_LOOKS):
             if not is_needed():
@@ -58,7 +58,7 @@ class Gate:
         return self._compiled(command, is_needed) if env is None else self._run(command, is_needed, env)
 
     def _compiled(self, command: Sequence[str], is_needed: Callable[[], bool]) -> bool:
-        """Run a compiler; if the same code was compiled with the same flags before, use the stored outcome."""
+        """Run a compiler, or use the stored outcome if the same code was compiled with the same flags before."""
         source, library = _files(command)
         flags = [part for part in command if part not in (str(source), str(library))]
         known = self._folder / hashlib.sha256("\0".join([*flags, source.read_text()]).encode()).hexdigest()
@@ -72,12 +72,12 @@ class Gate:
         return is_built
 
     def let_one(self) -> None:
-        """Let compilers run until one more unit of code is built or has failed."""
+        """Let compilers run until one more library is built or has failed."""
         finished = self._queue.finished
         self._let_until(lambda: self._queue.finished > finished)
 
     def let_all(self) -> None:
-        """Let compilers run until nothing is left to build."""
+        """Let compilers run until all C code is built."""
         self._let_until(lambda: False)
 
     def _let_until(self, is_enough: Callable[[], bool]) -> None:
@@ -92,6 +92,6 @@ class Gate:
 
 
 def _files(command: Sequence[str]) -> tuple[Path, Path]:
-    """Return a unit's source, and its library."""
+    """Return the path of a compiler's input and the path of its output."""
     at = command.index("-o")
     return Path(command[at + 2]), Path(command[at + 1])

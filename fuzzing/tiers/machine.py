@@ -1,7 +1,7 @@
 """The rules of the state machine, and its invariants.
 
-All functions of a run add to the same two variables, or to copies of these. In every state, and after any calls, both
-variables of a pair must have the same value: the sum of the addends.
+All functions of a run add numbers to the same two shared variables, or to copies of these variables. At any time, the
+two variables of a pair must have the same value, which is the sum of all addends.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ __all__ = ["TieredFunctions"]
 
 #: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: Number of concurrent threads, and of calls of each.
+#: Number of concurrent threads, and number of calls in each thread.
 THREADS, CALLS = 3, 6
-#: Switch interval of these threads, in seconds.
+#: Seconds after which Python switches between the concurrent threads.
 SECONDS_BETWEEN_SWITCHES = 1e-6
 #: Maximum seconds to acquire the lock `turn` on a busy machine.
 SECONDS_FOR_TURN = 60.0
-#: Successive calls are interrupted at Python events that are this far apart, up to a last event.
+#: Successive calls are interrupted at Python events whose numbers have this distance; the second constant is the
+#: largest number.
 EVENTS_BETWEEN_INTERRUPTS = 7
 MOST_EVENTS = 250
-#: A compiler that does not exist.
+#: The path of a compiler that does not exist.
 LOST = "/nonexistent/g++"
 
 
 @dataclass(eq=False)
 class Pair:
-    """The containers of two variables, and the value that both should have."""
+    """The containers of two shared variables, and the value that both variables should have."""
 
     containers: list[Any]
     value: np.ndarray
@@ -73,12 +74,12 @@ class Used:
     way: str
     call: Any
     pair: Pair
-    #: Whether its Scan runs the loop of a function that was compiled without a compiler.
+    #: Whether the function has a Scan whose inner function was compiled when there was no C compiler.
     has_loop_in_python: bool = False
 
     @property
     def has_compiler(self) -> bool:
-        """Whether a compiler existed when it was compiled."""
+        """Whether a C compiler existed when the function was compiled."""
         return self.way != "no compiler"
 
 
@@ -89,11 +90,11 @@ _ways = st.sampled_from(WAYS)
 
 
 class TieredFunctions(RuleBasedStateMachine):
-    """Functions with tiers, calls of these functions, and compilers that the run starts one by one."""
+    """A state machine that compiles and calls functions with tiers, and starts their compilers one after the other."""
 
     @initialize(spec=specs(), way=_ways)
     def begin(self, spec: Spec, way: str) -> None:
-        """Hold back compilers, and compile the first function."""
+        """Let C compilers wait, and compile the first function."""
         self.scopes = contextlib.ExitStack()
         # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
@@ -111,7 +112,7 @@ class TieredFunctions(RuleBasedStateMachine):
         self.compile(spec, way)
 
     def teardown(self) -> None:
-        """Drop all functions and their modules, and restore everything."""
+        """Drop all functions and their modules, and restore all settings."""
         self.functions.clear()
         gc.collect()
         self.scopes.close()
@@ -123,7 +124,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @rule(spec=specs(), way=_ways)
     def compile(self, spec: Spec, way: str) -> None:
-        """Compile a function of the same variables."""
+        """Compile another function of the same shared variables."""
         if way == "on" and not self.is_on:
             self.turn_on(by_flag=False)
         call = compiled(spec, self.shared, way, f"function {self.compiled % MOST_FUNCTIONS}")
@@ -134,14 +135,14 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @rule(by_flag=st.booleans())
     def turn_on(self, by_flag: bool) -> None:
-        """Enable the engine and tiers."""
+        """Enable the engine and tiers for functions that are compiled later."""
         optdb.enable(tiered=None if by_flag else True)
         theano.config.optdb.tiered = True
         self.is_on = True
 
     @rule()
     def turn_off(self) -> None:
-        """Disable the engine and tiers: functions compiled earlier stay unchanged."""
+        """Disable the engine and tiers, which must not change functions that were compiled earlier."""
         theano.config.optdb.tiered = False
         self.is_on = False
         self._uninstall_unused()
@@ -149,12 +150,12 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS and self.functions)
     @rule(number=_numbers, how=st.sampled_from(["copy", "share", "copy.copy", "pickle"]))
     def copy(self, number: int, how: str) -> None:
-        """Copy a function, or pickle and unpickle it with its variables, unless the copy would have no tiers."""
+        """Copy a function, or pickle and unpickle it with its shared variables, unless the copy would have no tiers."""
         used = self._function(number)
         if used.way not in ("mode", "no compiler") and not self.is_on:
             return
         if how == "pickle" and used.spec.has_scan and self.is_lost and not self.is_on:
-            return  # without the engine, an unpickled loop has Theano's default mode, which waits for C code
+            return  # without the engine, an unpickled Scan uses Theano's default mode, which waits for C code
         pair, way = used.pair, "mode" if used.way == "no compiler" else used.way
         has_loop_in_python = used.has_loop_in_python or (used.spec.has_scan and not used.has_compiler)
         if how == "pickle":
@@ -172,7 +173,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def drop(self, number: int) -> None:
-        """Drop a function; nothing else may keep it alive."""
+        """Drop a function, and check that nothing else keeps it alive."""
         dropped = weakref.ref(self._function(number).call)
         self.functions.remove(self._function(number))
         gc.collect()
@@ -211,13 +212,13 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers, term=_terms, first=st.integers(1, EVENTS_BETWEEN_INTERRUPTS), waits=st.booleans())
     def interrupt(self, number: int, term: int, first: int, waits: bool) -> None:
-        """Interrupt calls, or `optdb.wait`, each at one event; a call must take effect completely or not at all."""
+        """Interrupt each of several calls, or `optdb.wait`, at one event; a call must take full effect or none."""
         for event in range(first, MOST_EVENTS, EVENTS_BETWEEN_INTERRUPTS):
             if not self._interrupt(self._function(number), term, event, waits):
                 return
 
     def _interrupt(self, used: Used, term: int, event: int, waits: bool) -> bool:
-        """Interrupt a call at a numbered event; return False if the call ends before this event."""
+        """Interrupt a call at the event with a given number; return False if the call ends before this event."""
         arguments = _arguments(term, LENGTH)
         before = used.pair.value
         try:
@@ -244,7 +245,7 @@ class TieredFunctions(RuleBasedStateMachine):
         lengths=st.lists(_lengths, min_size=1),
     )
     def call_in_threads(self, numbers: list[int], term: int, lengths: list[int]) -> None:
-        """Call functions in threads; each call must get its own results, and no addition may be lost."""
+        """Call functions in several threads; each call must return its own results, and no addition may be lost."""
         functions = [self._function(number) for number in numbers]
 
         def work(position: int) -> None:
@@ -261,7 +262,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def wait(self, number: int) -> None:
-        """Wait for a function's C code; afterwards, all C code that can be built must be in use."""
+        """Wait for a function's C code; then all C code that can be built must be in use."""
         used = self._function(number)
         self.gate.let_all()
         tier = optdb.wait(used.call)
@@ -273,14 +274,14 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @invariant()
     def variables_are_right(self) -> None:
-        """Both variables of each pair must equal the sum of the addends."""
+        """Check that both variables of each pair equal the sum of the addends."""
         for pair in {used.pair for used in self.functions}:
             for value in pair.read():
                 np.testing.assert_array_equal(value, pair.value)
 
     @invariant()
     def tiers_are_right(self) -> None:
-        """The reported tier of each function must agree with the kinds of its ops."""
+        """Check that the reported tier of each function agrees with the kinds of its ops."""
         for used in self.functions:
             tier = optdb.tier(used.call)
             assert tier.done or used.has_compiler
@@ -291,13 +292,13 @@ class TieredFunctions(RuleBasedStateMachine):
                 in_python = kinds.count("fails") + kinds.count("python") + used.has_loop_in_python
                 assert tier.in_python == in_python, (tier, used)
             if not used.has_compiler:
-                # The C code of Scan's own loop may already be loaded.
+                # The C code of Scan itself may already be loaded.
                 assert tier.in_c <= used.spec.has_scan and not tier.modules_failed, (tier, used)
 
     # Helpers
 
     def _uninstall_unused(self) -> None:
-        """Restore Theano's linker unless tiers are on, even if this process's flags enable optdb's linker."""
+        """Restore Theano's own linker if tiers are off, even if this process's flags enable optdb's linker."""
         if not self.is_on:
             optdb.disable()
             plug.uninstall()
@@ -306,7 +307,7 @@ class TieredFunctions(RuleBasedStateMachine):
         return self.functions[number % len(self.functions)]
 
     def _check(self, used: Used, results: list[np.ndarray], term: int, length: int, is_alone: bool = True) -> None:
-        """Compare results with the model; for calls in threads, compare the two variables only with each other."""
+        """Compare results with the expected ones; in threads, compare the two variables only with each other."""
         result, first, second = results
         np.testing.assert_array_equal(result, used.spec.factor * np.arange(length))
         np.testing.assert_array_equal(first, used.pair.value if is_alone else second)
@@ -328,7 +329,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _turn_is_free() -> bool:
-    """Acquire the lock `turn`, and release it at once; return whether it could be acquired."""
+    """Acquire the lock `turn` of optdb's background compilers, and release it; return whether it could be acquired."""
     is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
     if is_free:
         turn.release()

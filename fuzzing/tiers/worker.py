@@ -1,4 +1,4 @@
-"""Some runs in a separate process: ``python -m fuzzing.tiers.worker SEED RUNS STEPS``.
+"""Makes some runs in a separate process: ``python -m fuzzing.tiers.worker SEED RUNS STEPS``.
 
 If a run differs, the process prints the run, and its exit status is 1.
 """
@@ -18,14 +18,14 @@ __all__ = ["run"]
 
 
 def run(number: int, runs: int, steps: int) -> None:
-    """Make random runs of at most `steps` steps; raise the error of the first failing run, which is not shortened."""
+    """Make random runs of at most `steps` steps; raise the error of the first failing run without shortening it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)
         make_runs(type("TieredFunctions", (TieredFunctions,), {}), number, runs, steps, shorten=False)
 
 
 def main() -> None:
-    """Make the runs that the command line asks for."""
+    """Make the number of runs that is given on the command line."""
     number, runs, steps = map(int, sys.argv[1:])
     gc.freeze()  # makes garbage collections faster
     end_with_failure(functools.partial(run, number, runs, steps))
