@@ -1,7 +1,7 @@
 """Runs every kernel of the OpenCL device under a memory checker.
 
-Oclgrind (``pip install '.[oclgrind]'``) is an OpenCL device that interprets kernels and logs violations: out-of-bounds
-accesses, data races, and barriers that not all work items of a group reach.
+Oclgrind (``pip install '.[oclgrind]'``) is an OpenCL device that interprets kernels. It logs out-of-bounds accesses,
+data races, and barriers that only some work items of a group reach.
 """
 
 import optdb  # noqa: F401  cures Theano's import, so it has to come before the first `import theano`

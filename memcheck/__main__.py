@@ -38,9 +38,9 @@ def main(
 ) -> None:
     """Run every kernel under a memory checker (Oclgrind).
 
-    The exit status is 1 if a kernel accesses memory outside its arrays, races, or has a divergent barrier, if an op
-    fails, or if no case runs a kernel. With -k, kernels that the selected runs do not launch are listed, but do not
-    count as failures.
+    The exit status is 1 if a kernel accesses memory outside its arrays, has a data race or a divergent barrier, if an
+    op raises an error, or if some kernel is not run by any case. With -k, kernels that the selected runs do not launch
+    are listed, but are not failures.
     """
     if choose and (select or device_kind or once):
         raise click.UsageError("--choose runs all cases for all kinds: omit -k, --device-kind and --once")

@@ -1,4 +1,4 @@
-"""Cases of random numbers, and of ops along an axis: cumulative sums, sorting, transforms."""
+"""Cases for random numbers, and for ops along an axis such as cumulative sums, sorting and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _uniform(dtype: str, *size: int, inplace: bool = False) -> Callable[[Any], A
 
 
 STATE = values(np.arange(19 * 6).reshape(19, 6) * 1234567 + 1, "int32")
-#: Rows of probabilities, and three numbers for each of them.
+#: Rows of probabilities, and three numbers for each row.
 CHANCES, DRAWS = floats(5, 7), floats(15)
 
 AXIS_CASES = [

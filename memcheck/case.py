@@ -1,6 +1,6 @@
-"""Cases: an op, its inputs, and the ways to run it.
+"""Data classes for cases and runs: a case is an op with inputs, and a run selects dtypes and a memory layout.
 
-A case is run once for each dtype of its arrays, and in each layout; see `Run`.
+A case is run once for each combination of the arrays' dtypes and of a memory layout; see `Run`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FLOATS = ("float32", "float16", "float64")
 
 @dataclass(frozen=True)
 class Given:
-    """A device array: its shape, in which axes of length 1 broadcast, and the dtypes to try, in order.
+    """Describes a device array: its shape (axes of length 1 broadcast), its possible dtypes and its values.
 
-    By default, its values are small numbers other than 0.
+    By default, the values are small numbers other than 0.
     """
 
     shape: tuple[int, ...]
@@ -33,11 +33,11 @@ class Given:
     values: np.ndarray | None = field(default=None, compare=False)
 
     def dtype(self, turn: int) -> str:
-        """Return the dtype of one turn; an array with fewer dtypes than another array repeats its dtypes."""
+        """Return the dtype with index `turn`; if the array has fewer dtypes, they repeat."""
         return self.dtypes[turn % len(self.dtypes)]
 
     def value(self, turn: int) -> np.ndarray:
-        """Return the array of one turn, the same each time."""
+        """Return the array in the dtype with index `turn`; each call returns the same values."""
         dtype = self.dtype(turn)
         if self.values is not None:
             return self.values.astype(dtype)
@@ -51,29 +51,29 @@ class Given:
 
 
 def floats(*shape: int) -> Given:
-    """Return an array of each of the float dtypes."""
+    """Return the description of an array that is run in each of the float dtypes."""
     return Given(shape, FLOATS)
 
 
 def wide(*shape: int) -> Given:
-    """Return an array of float32 and of float64, for ops that do not support float16."""
+    """Return the description of an array that is run in float32 and float64, but not in float16."""
     return Given(shape, ("float32", "float64"))
 
 
 def array(dtype: str, *shape: int) -> Given:
-    """Return an array of one dtype."""
+    """Return the description of an array that is run in a single dtype."""
     return Given(shape, (dtype,))
 
 
 def values(value: Any, dtype: str | None = None) -> Given:
-    """Return an array with given values, such as indexes."""
+    """Return the description of an array with given values, such as indexes."""
     value = np.asarray(value, dtype)
     return Given(value.shape, (value.dtype.name,), value)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that stays on the host, in the dtype of the case's first array."""
+    """An input that is a number on the host; it has the dtype of the case's first array."""
 
     value: float
 
@@ -82,7 +82,7 @@ class Number:
 
 
 class Case:
-    """An op to run, or a function that applies several device ops.
+    """An op (or a function that applies several device ops), and its inputs.
 
     Each input is a device array (`floats`, `array`, `values`) or a host value: a `Number` with the arrays' dtype, any
     other number, a NumPy array, or None.
@@ -98,9 +98,9 @@ class Case:
         return [x for x in self.inputs if isinstance(x, Given)]
 
     def runs(self) -> Iterator[Run]:
-        """Return all ways to run it."""
+        """Return all runs of the case."""
         turns = max((len(x.dtypes) for x in self.arrays), default=1)
-        # All layouts of arrays with at most one element are equal.
+        # If no array has more than one element, all layouts are equal.
         layouts: tuple[str, ...] = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
         if all(len(x.shape) < 2 for x in self.arrays):
             layouts = tuple(layout for layout in layouts if layout != TURNED)
@@ -113,7 +113,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """A case with the dtypes of number `turn` and with one of `memcheck.layouts.LAYOUTS`."""
+    """A case with one dtype for each array, the one with index `turn`, and with one memory layout."""
 
     case: Case
     turn: int
@@ -133,7 +133,8 @@ class Run:
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     """Return the runs of a module's CASES whose names contain a text.
 
-    With `once`, return one run per case, with arrays that are not in C order if possible, and the runs in `more_runs`.
+    With `once`, only return the runs in `more_runs`, and one other run per case, whose arrays are not in C order if
+    possible.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     runs = [run for case in cases for run in case.runs()]
@@ -144,12 +145,12 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
 
 
 def first_runs(table: str) -> list[Run]:
-    """Return the run of each case of a module that `once` always includes."""
+    """Return one run for each case of a module; `once` always includes these runs."""
     return [_first_run(case) for case in importlib.import_module(table).CASES]
 
 
 def _first_run(case: Case) -> Run:
-    # Chosen by name, so that new cases do not change the runs of others.
+    # The name of the case determines the run, so that new cases do not change the runs of other cases.
     number = zlib.crc32(str(case).encode())
     turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
     in_c_order, *others = turns[number % len(turns)]
@@ -157,26 +158,26 @@ def _first_run(case: Case) -> Run:
 
 
 def more_runs_file(table: str) -> Path:
-    """Return the file that lists other runs that `once` includes, one per line, because they launch other kernels."""
+    """Return the file with the names of additional runs for `once`; these runs launch kernels that others do not."""
     return Path(inspect.getfile(importlib.import_module(table))).with_suffix(".more_runs.txt")
 
 
 def more_runs(table: str) -> list[str]:
-    """Return the runs that `more_runs_file` lists; all runs of a table without such a file."""
+    """Return the names of the runs in the file `more_runs_file`; if there is no such file, return those of all runs."""
     file = more_runs_file(table)
     return file.read_text().splitlines() if file.exists() else list(map(str, load(table)))
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:
-    """Return the kernels that ops never launch, and the reasons: NEVER in the table's module, if it exists.
+    """Return the dictionary NEVER of the module `table`, which maps kernels that ops never launch to reasons.
 
-    A key consists of the names of the op's class and of the kernel.
+    A key is a pair of the name of the op's class and the name of the kernel.
     """
     return getattr(importlib.import_module(table), "NEVER", {})
 
 
 def shared_kernels(table: str) -> tuple[str, ...]:
-    """Return the prefixes of kernels that count as run if any op launches them: SHARED in the table's module."""
+    """Return SHARED of the module `table`: prefixes of kernels that count as run if any op launches them."""
     return tuple(getattr(importlib.import_module(table), "SHARED", ()))
 
 

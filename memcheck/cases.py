@@ -1,8 +1,7 @@
 """The table of cases: small arrays for each op with kernels.
 
-A line is an op and its inputs: see `memcheck.case.Case`. Sizes are chosen such that they are not multiples of group and
-block sizes, and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` lists kernels
-that are not launched.
+Each line has an op and its inputs; see `memcheck.case.Case`. Sizes are not multiples of group and block sizes, and each
+kernel of an op is launched for both kinds of devices. `python -m memcheck` lists kernels that are not launched.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ from optdb.opencl.type import OpenCLArrayType
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
 HALF, TWO = Number(0.5), Number(2.0)
-#: Row numbers, some repeated, some counted from the end.
+#: Row numbers; some are repeated, and some are negative.
 ROWS = np.array([3, 0, 3, -1, 1])
-#: A class for each of five rows.
+#: The class (label) of each of five rows.
 CLASSES = np.array([2, 0, 6, 6, 1])
 
 _ELEMWISE = [
@@ -102,7 +101,7 @@ _ELEMWISE = [
 
 
 def _scaled(axis: list[int]) -> Any:
-    """Return a function that sums an array over axes, and computes two results from the sum and two other arrays."""
+    """Return a function that sums an array over axes, and combines the sum with two other arrays in two ways."""
 
     def scaled(x: Any, *others: Any) -> Any:
         (total,) = OpenCLCAReduce(scalar.add, axis=axis).make_node(x).outputs
@@ -132,7 +131,7 @@ def _several(axis: list[int]) -> Any:
 
 
 def _placed(x: Any, y: Any, width: int = 7) -> Any:
-    """Write a sum and a product to slices of an array of zeros, and return a difference as well."""
+    """Write a sum and a product to slices of an array of zeros; return this array and a difference."""
     dtype, context_name = x.type.dtype, x.type.context_name
     steps = tuple([(Scalar(name, dtype), (0, 1)) for name in ("Add", "Mul", "Sub")])
     kind = OpenCLArrayType(dtype, (False, False), context_name)
@@ -147,7 +146,7 @@ def _placed_rows_of_fours(x: Any, y: Any) -> Any:
 
 
 def _padded(x: Any) -> Any:
-    """Write an array, which may broadcast, to every other row of an array of zeros."""
+    """Write an array, which is broadcast if necessary, to every other row of an array of zeros."""
     return _padded_to(x, (6, 7), [slice(int8, None, int8)], 1, 2)
 
 
@@ -169,17 +168,17 @@ def _padded_to(x: Any, shape: tuple[int, int], part: list[slice], *numbers: int)
 
 
 def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
-    """Multiply the states of a loop's steps by a matrix, starting with the last step's state."""
+    """Multiply a loop's states by a matrix, in the order from the last step to the first step."""
     backwards = OpenCLSubtensor([slice(None, None, int64)])(wanted, np.int64(-1))
     return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
 
-#: Shapes of a loop's saved products, all states, some of the states, a matrix, and addends; no array is a view.
+#: The shapes of a loop's saved products, all states, some of the states, a matrix and addends. No array is a view.
 _STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
 
 
 def _of_first_columns(op: Any) -> Any:
-    """Return a function that applies an op to the first eight columns of a matrix, which have gaps between rows."""
+    """Return a function that applies an op to the first eight columns of a matrix, that is, to separated rows."""
 
     def of_first_columns(x: Any, *others: Any) -> Any:
         return op(OpenCLSubtensor([slice(None), slice(None, int64)])(x, np.int64(8)), *others)
@@ -289,7 +288,7 @@ _PARTS = [
     ],
 ]
 
-#: Numbers for two axes, some repeated, some counted from the end; and a mask.
+#: Indexes for two axes, of which some are repeated and some are negative, and a mask.
 PLACES, OTHERS = np.array([[3], [-5]]), np.array([0, 2, 2, -1])
 MASK = np.arange(15).reshape(5, 3) % 4 == 1
 
@@ -336,10 +335,10 @@ _INDEXES = [
     Case(OpenCLFlatten(2), floats(3, 5, 7)),
 ]
 
-#: Numbers of rows, terms and columns: for each block shape, a product with partial blocks at the edges.
+#: Sizes (rows, inner length, columns) of matrix products that have partial blocks at the edges, for each block shape.
 _SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (75, 3, 70), (127, 3, 130)]
 
-#: Indices for a batch of three: two of four input blocks, and three of five output blocks.
+#: For each of three batch elements, the indices of two of four input blocks and of three of five output blocks.
 INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])
 
 _PRODUCTS = [
@@ -358,7 +357,7 @@ _PRODUCTS = [
     # Kernels read the tiles of these products four numbers at a time.
     *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],
     Case(OpenCLGemm(True), array("float32", 26, 28), HALF, array("float32", 26, 36), array("float32", 36, 28), TWO),
-    # Sums with this many terms are split into partial sums.
+    # The sums in these products are so long that they are split into partial sums.
     Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
     Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),
     Case(OpenCLGemm(True), *[array("float32", 3, 9), HALF, array("float32", 3, 512), array("float32", 512, 9), TWO]),
@@ -388,7 +387,7 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
-    # If their lengths are multiples of four, rows are read four numbers at a time.
+    # These rows are read four numbers at a time, because their length is a multiple of four.
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), array("float32", 5, 12), array("float32", 12), CLASSES),
     Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
     *(
@@ -416,11 +415,11 @@ _COPIES_GAPS = "it only copies arrays that are not contiguous"
 _WIDE = "it is for more than 2**32 elements, on GPUs"
 _SPREADS_WHAT_BROADCASTS = "it only copies arrays that broadcast"
 
-#: Prefixes of the names of kernels that all ops launch by the same code; such a kernel counts as run if any op launches
-#: it.
+#: Prefixes of the names of kernels that all ops launch with the same code; such a kernel counts as run if any op
+#: launches it.
 SHARED = ("matmul_", "matvec_")
 
-#: Kernels that an op has but never launches, each with the reason.
+#: Maps each kernel that an op has but never launches to the reason.
 NEVER = {
     **{
         (f"OpenCL{name}", "copy_alike"): _COPIES_GAPS

@@ -1,4 +1,4 @@
-"""Checks that each kernel was run: finds all classes of ops with kernels, and compares them with the launches."""
+"""Finds kernels that were not run: compares the kernels of all classes of ops with the recorded launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memcheck.records import Result
 from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.ops.shell import Shell
 
-#: Methods that base classes declare and do not implement.
+#: Methods that base classes declare, but do not implement.
 _LEFT_TO_CHILDREN = (OpenCLKernelBase.run, OpenCLKernelBase.gpu_kernels, Shell.operation)
 
 
@@ -39,11 +39,11 @@ def gaps(
     never: Mapping[Named, str],
     shared: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return the kernels of some classes and kinds of devices that were not run, in words.
+    """Return a message for each kernel of the given classes that was not run for one of the given kinds of devices.
 
-    `never` lists the kernels that their ops never launch, with the reasons. If such a kernel is launched after all, or
-    if no case declares it, this is also a gap. A kernel whose name begins with a prefix in `shared` counts as launched
-    by each op that has it.
+    `never` maps kernels that their ops never launch to reasons. A message is also returned if such a kernel is launched
+    after all, or if no case declares it. If the name of a kernel begins with a prefix in `shared`, one launch by any op
+    is enough.
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
@@ -52,7 +52,7 @@ def gaps(
 
 
 def needed_runs(results: Iterable[Result], first: Iterable[Run]) -> list[str]:
-    """Return few runs that launch all kernels that the runs in `first` do not launch."""
+    """Return a small set of runs that launch all kernels that the runs in `first` do not launch."""
     always = set(map(str, first))
     launches: dict[str, set[tuple[str, Named]]] = {}
     cost: dict[str, float] = {}

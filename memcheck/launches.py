@@ -1,4 +1,4 @@
-"""Records which kernels the ops of a run have, and which of these kernels they launch."""
+"""Records which kernels the ops of a run have, and which of these kernels are launched."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from unittest import mock
 
 from optdb.opencl.kernel_ops import CompiledKernel, OpenCLKernelBase
 
-#: A kernel: the full name of its op's class, and its own name.
+#: A pair of names that identifies a kernel: the full name of its op's class, and the kernel's name.
 Named = tuple[str, str]
 
 
 @dataclass
 class Launches:
-    """The kernels that a run's ops compile (`declared`), or launch with at least one work item (`launched`)."""
+    """The kernels that the ops of a run compile (`declared`) and that they launch with work items (`launched`)."""
 
     declared: set[Named] = field(default_factory=set)
     launched: set[Named] = field(default_factory=set)
@@ -44,7 +44,7 @@ def noted() -> Iterator[Launches]:
 
 
 class _Noting:
-    """A kernel that records its launches. Ops with equal kernels share the kernel, but not this object."""
+    """Records the launches of a kernel by one op; other ops with an equal kernel have their own objects."""
 
     def __init__(self, kernel: CompiledKernel, named: Named, notes: Launches) -> None:
         self._kernel = kernel
@@ -63,7 +63,7 @@ class _Noting:
         return self._kernel.automatic_grid(n)
 
     def bound(self, global_size: Any, local_size: Any, args: Any) -> Any:
-        """Record the launch when it is bound, because it is then enqueued immediately."""
+        """Record the launch when arguments are bound, because the launch is then enqueued immediately."""
         self._note(global_size)
         return self._kernel.bound(global_size, local_size, args)
 

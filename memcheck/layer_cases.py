@@ -1,4 +1,4 @@
-"""Cases for the layers of neural networks: convolutions, pooling, batch normalization, patches of images."""
+"""Cases for the layers of neural networks, such as convolutions, pooling, batch normalization and image patches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _plain(*shape: int) -> Given:
     return array("float32", *shape)
 
 
-#: Convolutions whose rows are whole or partial vectors, with few or many filters, or with unshared filters.
+#: Convolutions whose rows consist of whole vectors or not, with few or many filters, or with unshared filters.
 _CONVOLUTIONS = [
     *_three(floats(3, 2, 5, 7), floats(9, 2, 3, 2), floats(3, 9, 3, 3), subsample=(2, 3), border_mode=(1, 1)),
     *_three(_plain(1, 2, 3, 35), _plain(5, 2, 3, 3), _plain(1, 5, 3, 35), border_mode="half"),
@@ -48,7 +48,7 @@ _CONVOLUTIONS = [
     *_three(_plain(3, 4, 5, 19), _plain(4, 1, 1, 2), _plain(3, 4, 5, 18), num_groups=4),
     *_three(_plain(2, 3, 1, 1), _plain(5, 3, 1, 1), _plain(2, 5, 1, 1)),
     *_three(_plain(2, 5, 3, 7), _plain(17, 5, 1, 1), _plain(2, 17, 3, 7)),
-    # For this many filters or channels, a GPU uses tiles; the sums have so many terms that they are split into parts.
+    # With so many filters or channels, a GPU uses tiles; the sums are so long that they are split into partial sums.
     *(
         case
         for rows in (20, 64, 128)
@@ -76,8 +76,7 @@ def _numbers(*sizes: tuple[int, ...]) -> list[np.ndarray]:
     return [np.array(values) for values in sizes]
 
 
-# Windows, strides and pads: overlapping windows with padding; adjacent windows of two by two; windows that do not fill
-# the image.
+# Each line has windows, strides and pads. Windows overlap in a padded image, are adjacent, or do not fill the image.
 _PADDED = _numbers((3, 2), (1, 2), (2, 1))
 _PAIRS = _numbers((2, 2), (2, 2), (0, 0))
 _CUT = _numbers((3, 2), (2, 3), (0, 0))
@@ -121,7 +120,7 @@ _NORMALIZATION = [
         Case(OpenCLChannelGradientSums(axes), x, x, *numbers[:2]),
     ]
 ]
-# Channels with this many elements are reduced in parts.
+# The channels of these arrays are so long that they are reduced in several parts.
 _NORMALIZATION += [
     Case(OpenCLChannelMoments((1,)), array("float32", 2, 2 * 4096 + 5)),
     Case(OpenCLChannelMoments((0,)), array("float32", 1031, 17)),
@@ -139,7 +138,7 @@ _PATCHES = [
 ]
 
 LAYER_CASES = [*_CONVOLUTIONS, *_POOLING, *_NORMALIZATION, *_PATCHES]
-#: Ops that copy an array only if it has gaps between its elements.
+#: Ops that only copy an array if it has gaps between its elements.
 COPYING_GAPS = (
     *("Pool", "MaxPoolRop", "DownsampleFactorMaxGradGrad", "MaxPoolGrad", "AveragePoolGrad"),
     *("BatchNormTrain", "BatchNormTrainGrad", "BatchNormInference", "ChannelMoments", "ChannelGradientSums"),

@@ -1,6 +1,6 @@
-"""Creates device arrays in several layouts; the last element is always at the end of the buffer.
+"""Creates device arrays in several memory layouts; the last element is always at the end of the buffer.
 
-A kernel that reads or writes even one element beyond the end therefore leaves the buffer, which is detected.
+An access even one element beyond the end is therefore outside the buffer, and is detected.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 PLAIN, TURNED, GAPS, BACKWARDS = "plain", "turned", "gaps", "backwards"
 
-#: C order; Fortran order; with gaps between elements and an offset; all axes reversed.
+#: The memory layouts: C order, Fortran order, gaps between elements and an offset, or all axes reversed.
 LAYOUTS = (PLAIN, TURNED, GAPS, BACKWARDS)
 
-#: Number of elements before the first one of an array with gaps.
+#: Offset, in elements, of the first element of an array with gaps.
 OFFSET = 3
 
 
 def laid_out(context: Context, value: np.ndarray, layout: str) -> Array:
-    """Return a device array with some values in one of `LAYOUTS`."""
+    """Return a device array that has the given values in one of `LAYOUTS`."""
     if not value.size or layout == PLAIN:
         return from_host(context, np.ascontiguousarray(value).reshape(value.shape))
     steps = _steps(value.shape, layout)

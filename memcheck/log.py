@@ -1,4 +1,4 @@
-"""Parses Oclgrind's log: a paragraph for each fault, with the kernel and the lines of its code.
+"""Parses Oclgrind's log, which has a paragraph for each fault, with the kernel and the lines of its code.
 
 A paragraph begins at the left margin with the fault; the rest of it is indented::
 
@@ -24,7 +24,7 @@ _LINE = re.compile(r"At line (\d+)\b")
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault as Oclgrind describes it (without the address), its kernel, and the lines of code."""
+    """A fault: Oclgrind's description without the address, the kernel, and the lines of code."""
 
     fault: str
     kernel: str
@@ -32,9 +32,9 @@ class Finding:
 
 
 def parse(text: str) -> dict[Finding, int]:
-    """Return the findings in a log, and how often each of them occurs.
+    """Return a dictionary of the findings in a log, and how often each finding occurs.
 
-    Nothing is omitted: text that cannot be parsed is also a finding.
+    Text that cannot be parsed is also a finding.
     """
     counts: dict[Finding, int] = {}
     for paragraph in _paragraphs(text.splitlines()):

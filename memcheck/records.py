@@ -1,7 +1,7 @@
-"""The results of runs, and the lines in which a worker writes them.
+"""Defines the results of runs, and writes and reads the lines in which a worker reports them.
 
 A worker writes one line when a run starts and one line when the run is over. If the worker dies, its output therefore
-has all its results, and names the run in progress.
+contains all results so far, and the name of the run in progress.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from memcheck.log import Finding
 
 @dataclass
 class Result:
-    """The result of one run: Oclgrind's findings, and how often each occurred.
+    """The result of one run; `findings` maps each finding of Oclgrind to how often it occurred.
 
-    The kind of kernels is 'cpu' or 'gpu'. `declared` and `launched` are those of `memcheck.launches.Launches`. `error`
-    is a traceback, or says how the process ended. `seconds` are CPU seconds.
+    `device_kind` is the kind of device that the kernels are for, 'cpu' or 'gpu'. `declared` and `launched` are those of
+    `memcheck.launches.Launches`. `error` is a traceback, or describes how the process ended. `seconds` are CPU seconds.
     """
 
     run: str
@@ -34,16 +34,16 @@ class Result:
 
     @property
     def clean(self) -> bool:
-        """Whether there are no findings and no error."""
+        """Whether the run has neither findings nor an error."""
         return not self.findings and not self.error
 
     def owners(self, kernel: str) -> list[str]:
-        """Return the classes of the ops that launched a kernel of that name."""
+        """Return the classes of the ops that launched a kernel with a given name."""
         return sorted(owner for owner, name in self.launched if name == kernel)
 
 
 class Writer:
-    """Append lines to a stream, each flushed."""
+    """Writes lines to a stream, and flushes the stream after each line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -77,7 +77,7 @@ class Writer:
 
 @dataclass
 class Log:
-    """The output of a worker: results, the run in progress (index, name, case), and whether it finished."""
+    """The output of a worker: results, the run in progress (index, name, case), and whether all runs are done."""
 
     results: list[Result] = field(default_factory=list)
     running: tuple[int, str, str] | None = None

@@ -1,4 +1,4 @@
-"""Shows results: a row per class of ops, then each fault with its kernel and line, then kernels that were not run."""
+"""Prints results: a row per class of ops, then each fault with its kernel and line, then kernels that were not run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SLOW = 3.0
 def show(
     console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str], partial: bool = False
 ) -> None:
-    """Print the report: the results by class of ops, and the kernels that were not run (`missing`).
+    """Print the results by class of ops, and the kernels that were not run (`missing`).
 
-    If the report is `partial`, missing kernels are no fault, because runs that were not selected may run them.
+    With `partial`, missing kernels are no fault, because runs that were not selected may run them.
     """
     console.print(_table(classes, results))
     _show_errors(console, [result for result in results if result.error])
@@ -38,7 +38,7 @@ def show(
 
 
 def _summary(results: Sequence[Result], missing: int) -> str:
-    """Return the verdict in one line, which is printed last, because readers look at the end of a long log first."""
+    """Return a one-line verdict; it is printed last, because readers look at the end of a long log first."""
     runs = f"{len(results)} runs"
     bad = sum(not result.clean for result in results)
     if not bad and not missing:

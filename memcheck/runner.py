@@ -1,4 +1,4 @@
-"""Starts workers, which share the cases, watches them, and restarts them after a run in which they died."""
+"""Starts workers that share the cases, watches the workers, and restarts a worker that dies, with the next run."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.1
 LAST_LINES = 20
-#: Minimum number of runs for a separate worker.
+#: Number of runs for which an additional worker is worth its start.
 RUNS_OF_A_WORKER = 100
-#: An optimizer halves the number of instructions that Oclgrind interprets in GPU kernels, whose tiles are large; for
-#: CPU kernels, it takes longer than it saves. This optimization removes load instructions of unused values, so runs
-#: that cover all layouts do not use it.
+#: The compiler's optimization halves the number of instructions that Oclgrind interprets in GPU kernels, which have
+#: large tiles. For CPU kernels, optimization takes longer than it saves. Optimization also removes loads of unused
+#: values, so it is not used if all runs are selected.
 _OPTIMIZED = "-O1"
 
 
 class CannotRun(RuntimeError):
-    """A worker does not reach the cases."""
+    """A worker ended before it started a case."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run: the module with the cases, and a part of the names of the runs, empty for all.
+    """Which cases to run and how; `table` is their module, and `select` a text that the names of runs contain.
 
-    `once` omits most runs of a case, see `memcheck.case.load`, and optimizes kernels for GPUs. One run may take
-    `timeout` seconds; the first run may take ten times as many, because it includes all imports.
+    `once` omits most runs of a case (see `memcheck.case.load`) and compiles the kernels for GPUs with optimization. One
+    run may take `timeout` seconds, and the first run ten times as many, because it includes all imports.
     """
 
     table: str = "memcheck.cases"
@@ -48,7 +48,7 @@ class Settings:
 
 
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
-    """Run the cases with the kernels for each kind of device, on all processors; return the result of each."""
+    """Run the cases with the kernels for each kind of device, on all processors; return the result of each run."""
     shares = max(1, min(processors(), len(load(settings.table, settings.select, settings.once)) // RUNS_OF_A_WORKER))
     # Kernels for GPUs take longest under the memory checker, so they are started first.
     kinds = sorted(device_kinds, reverse=True)
@@ -58,9 +58,9 @@ def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> l
 
 
 def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> list[Result]:
-    """Run a share of the cases with the kernels for one kind of device, in as many processes as it takes.
+    """Run a share of the cases with the kernels for one kind of device; start a new process if one dies.
 
-    Raise `CannotRun`, with the output, if a process ends outside of any run.
+    Raise `CannotRun`, with the process's output, if a process ends outside of any run.
     """
     results: list[Result] = []
     first = 0
@@ -80,7 +80,7 @@ def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> 
 def _run_process(
     settings: Settings, device_kind: str, first: int, share: tuple[int, int], folder: Path
 ) -> tuple[Log, str]:
-    """Run one worker to its end; return its records, and its last output."""
+    """Start a worker, and wait for its end; return its records and the last lines of its output."""
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
     command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
@@ -108,20 +108,20 @@ def _environment(settings: Settings, device_kind: str, log: Path, folder: Path) 
         "PYTHONPATH": os.pathsep.join(python_path),
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_LOG": str(log),
-        # Let Oclgrind report every finding: a later step tells them apart.
+        # Let Oclgrind report every finding, because equal findings are counted later.
         "OCLGRIND_MAX_ERRORS": "1000000000",
         "OCLGRIND_BUILD_OPTIONS": _OPTIMIZED if settings.once and device_kind == "gpu" else "",
-        # Work items alternate in the same order each time.
+        # With one thread, work items alternate in the same order each time.
         "OCLGRIND_NUM_THREADS": "1",
         "PYOPENCL_NO_CACHE": "1",
         "THEANORC": os.devnull,
-        # No compiler: kernels compute everything here.
+        # No C compiler is needed, because kernels compute everything.
         "THEANO_FLAGS": f"cxx=,blas.ldflags=,base_compiledir={folder / 'theano'}",
     }
 
 
 def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> None:
-    """Wait until the process ends; kill it if it has written nothing for too long."""
+    """Wait until a process ends; kill the process if it writes nothing for too long."""
     size, last_change = -1, time.monotonic()
     while process.poll() is None:
         time.sleep(POLL_SECONDS)

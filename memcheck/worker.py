@@ -1,6 +1,6 @@
-"""Runs cases under the memory checker in order: a process that `memcheck.runner` starts and watches.
+"""Runs cases under the memory checker one after the other, in a process that `memcheck.runner` starts and watches.
 
-The queue is finished after each run, so that what Oclgrind writes during a run belongs to that run.
+Each run waits for its kernels, so that all that Oclgrind writes during a run belongs to this run.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Work is divided for this many compute units; for Oclgrind's single unit, any number of tiles would be enough.
+#: Number of compute units for which work is divided; for a single unit, as Oclgrind has, work would not be divided.
 UNITS = 2
-#: The tile of small products that read four numbers at a time; the default one exceeds Oclgrind's local memory.
+#: The tile of small products that read four numbers at a time; the default tile exceeds Oclgrind's local memory.
 QUAD_TILE = 16, 16, 32, 8
 
 
 def compute(run: Run, context: Context) -> None:
-    """Compute a run's op, and every other op in its graph, node by node."""
+    """Compute all nodes of a run's graph, one after the other."""
     case = run.case
     variables, known = [], {}
     for given in case.inputs:
@@ -62,7 +62,7 @@ def _value(x: Variable, known: dict[Variable, Any]) -> Any:
 
 
 def check(run: Run, context: Context, log: Path) -> Result:
-    """Run a case on the memory checker, which writes to `log`; return the findings."""
+    """Make a run on the memory checker, which writes to `log`; return the result with the findings."""
     result = Result(str(run), str(run.case), context.profile.device_kind)
     before, start = log.stat().st_size, time.process_time()
     with noted() as notes:
@@ -80,7 +80,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
 
 
 def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int, Run]]:
-    """Return one share's runs, with their indices; a case's runs are in one share, as they have the same kernels."""
+    """Yield the runs of a share and their indices; all runs of a case, which use the same kernels, are in one share."""
     cases = {case: number for number, case in enumerate(dict.fromkeys(str(run.case) for run in runs))}
     return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 

@@ -329,7 +329,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _turn_is_free() -> bool:
-    """Acquire the lock `turn` of optdb's background compilers, and release it; return whether it could be acquired."""
+    """Acquire and release the lock `turn`, which tiered functions use; return whether it could be acquired."""
     is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
     if is_free:
         turn.release()
