@@ -1,6 +1,6 @@
 """Scripts that measure how stock Theano and optdb optimize real models, and how fast the models run on a device.
 
-``python -m profiles`` lists the command lines. Only public names of optdb are used here.
+``python -m profiles`` lists the command lines. The scripts only use public names of optdb.
 """
 
 import importlib.util

@@ -14,14 +14,14 @@ from rich.table import Table
 
 import profiles
 
-#: The last lines of a module that is a command line.
+#: A module that can be run as a command ends with these lines.
 START = '\nif __name__ == "__main__":\n'
-#: Modules that are no commands: this one, and one that only other modules start.
+#: Modules that are not listed: this module, and a module that only other modules start.
 NO_COMMANDS = ("profiles.__main__", "profiles.isolated")
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yield the name of each module that is a command line, with the first line of its docstring."""
+    """Yield the name of each module that can be run as a command, and the first line of the module's docstring."""
     for module in pkgutil.walk_packages(profiles.__path__, "profiles."):
         spec = importlib.util.find_spec(module.name)
         text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""

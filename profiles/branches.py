@@ -1,4 +1,4 @@
-"""The cost of a net whose learning phase is an input, so that each dropout and batch normalization is a branch.
+"""Measures a net whose learning phase is an input, so that each dropout and batch normalization is a branch.
 
 ``python -m profiles.branches`` trains a net with the learning phase as an input, and with the phase fixed. Each dense
 layer has a batch normalization and a dropout, written as in Keras with ``K.in_train_phase``. Simulators run the steps.
@@ -21,9 +21,9 @@ from optdb.opencl import contexts
 from profiles import terminal
 from profiles.stopwatch import race
 
-#: The fraction of each layer's units that is dropped.
+#: The fraction of the units of each layer that dropout sets to zero.
 _DROPPED = 0.3
-#: Seconds of a turn, and seconds of the calls before the first turn, during which plans may still change.
+#: Seconds of each measurement, and seconds of calls before the first one, because plans may still change at first.
 _TURN_S, _SETTLE_S = 0.3, 5.0
 
 
@@ -49,7 +49,7 @@ def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
 
 
 def _step(layers: int, units: int, fixed: bool) -> theano.compile.function_module.Function:
-    """Return a training step; its second input is the learning phase, unless that is fixed."""
+    """Return a training step; if the learning phase is not fixed, it is the second input."""
     x, phase = tt.fmatrix("x"), tt.bscalar("phase")
     rng, random = MRG_RandomStreams(1), np.random.RandomState(1)
 

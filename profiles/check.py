@@ -1,7 +1,7 @@
 """Checks whether two optimized graphs of a model compute the same values.
 
 The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)``, where ``largest`` is the largest finite magnitude
-in the array. Numbers that are small because of cancellation therefore have an error relative to the larger numbers.
+in the array. If cancellation made a number small, its error is therefore relative to the larger numbers.
 
 Some models amplify rounding errors: Adam divides a gradient that is zero except for rounding by its own magnitude. A
 larger error is therefore accepted if the baseline's own values change almost as much when all floats of its inputs are
@@ -34,7 +34,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether values agree, and the largest error of an array; infinite if shapes or infinities differ."""
+    """Whether values agree, and the error of the array that differs most; the error is infinite if shapes differ."""
 
     agree: bool
     error: float
@@ -47,13 +47,13 @@ def evaluate(
     way: Way,
     change: Callable[[Any], Any] = copy.deepcopy,
 ) -> dict[str, np.ndarray]:
-    """Run a measurement's graph once, and return the values of its outputs and updates by name.
+    """Run the optimized graph of a measurement once, and return the values of its outputs and updates by name.
 
-    The graph cannot be used afterwards. The inner graphs of loops are optimized as `way` says. `change` returns the
-    value to use for an input, which the graph may overwrite.
+    The graph cannot be used again. The inner graphs of loops are optimized with `way`. `change` takes the value of an
+    input and returns the value to use, which the graph may overwrite.
     """
     graph = measurement.graph
-    assert graph is not None  # the last measurement of a way keeps its graph
+    assert graph is not None  # only the last measurement of each way keeps its graph
     updated = [(spec, spec.update) for spec in specification.inputs if spec.update is not None]
     outputs = [*specification.outputs, *(SymbolicOutput(update) for _, update in updated)]
     with way.context(), np.errstate(all="ignore"), theano.change_flags(compute_test_value="off"):
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def of_nudged_inputs(specification: Specification, way: Way) -> dict[str, np.ndarray]:
-    """Return the values by name for inputs whose floats are changed by one unit in the last place."""
+    """Change the floats of all inputs by one unit in the last place; return the graph's values by name."""
 
     def change(value: Any) -> Any:
         return nudged(copy.deepcopy(value), seed=0, units=1)
@@ -81,7 +81,7 @@ def of_nudged_inputs(specification: Specification, way: Way) -> dict[str, np.nda
 def compare(
     expected: dict[str, np.ndarray], found: dict[str, np.ndarray], of_nudged: dict[str, np.ndarray] | None = None
 ) -> Agreement:
-    """Compare two results array by array; `of_nudged` has the baseline's values for nudged inputs."""
+    """Compare two results of `evaluate`; `of_nudged` is the baseline's result for inputs with nudged floats."""
     agree, worst, where = expected.keys() == found.keys(), 0.0, "nowhere"
     for name in (name for name in expected if name in found):
         error = largest_error(expected[name], found[name])

@@ -18,7 +18,7 @@ class ModelName(click.ParamType):
     name = "model"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Reject unknown names, and list the known ones."""
+        """Accept the name of a known model; for other names, raise an error that lists the known models."""
         if value in models.known():
             return value
         names = [*models.known(), *models.of_libraries()]
@@ -39,12 +39,12 @@ class Builder:
 
 
 class ModelBuilder(click.ParamType):
-    """The name of a model, converted to its builder."""
+    """The name of a model; it is converted to a `Builder`."""
 
     name = "model"
 
     def convert(self, value: str | Builder, param: click.Parameter | None, ctx: click.Context | None) -> Builder:
-        """Reject unknown names, and list the known ones."""
+        """Accept the name of a known model; for other names, raise an error that lists the known models."""
         return value if isinstance(value, Builder) else Builder(MODEL_NAME.convert(value, param, ctx))
 
 
@@ -57,5 +57,5 @@ way_option = click.option(
 
 
 def way(name: str) -> ways.Way:
-    """Return the way named by `way_option`."""
+    """Return the optimizer (`Way`) that the value of `way_option` names."""
     return ways.topological() if name == "optdb" else ways.stock()

@@ -1,4 +1,4 @@
-"""Clusters of dask's workers on this machine, and the bytes that pass through their schedulers."""
+"""Starts clusters of dask's workers on this machine, and counts the bytes that pass through their schedulers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_client(workers: int) -> Iterator[Client]:
-    """Start workers in processes of this machine."""
+    """Start a cluster whose workers are processes on this machine."""
     from distributed import Client
 
     from optdb.distributed.clusters import RestartingCluster

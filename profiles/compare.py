@@ -1,8 +1,8 @@
 """Compares optimization by stock Theano and by optdb: ``python -m profiles.compare [MODELS]``.
 
-Both optimizers take turns in one process, on fresh clones of one graph; finally, the last graph of each one computes
-the model's data. The exit status is 1 if values disagree, or if optdb's graph has more nodes or fewer in-place ops than
-stock's.
+Both optimizers take turns in one process, on fresh clones of one graph. Finally, the last graph of each optimizer is
+run on the model's data. The exit status is 1 if values disagree, or if optdb's graph has more nodes or fewer in-place
+ops than that of stock Theano.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def compare(
     values: bool = True,
     tell: Callable[[str], None] = lambda step: None,
 ) -> report.Comparison:
-    """Measure one model with both ways in turn; `tell` is called with the name of each finished step."""
+    """Optimize a model with both optimizers in turn; call `tell` with the name of each finished step."""
     specification = measure.specify(model)
     stock, ours = ways.stock(baseline), ways.topological()
     runs = measure.alternate(specification, [stock, ours], repeat, tell)
@@ -46,7 +46,7 @@ def compare(
 def compare_all(
     builders: list[Callable[[], models.Model]], baseline: str, repeat: int, values: bool
 ) -> list[report.Comparison]:
-    """Compare models in turn, with a progress bar on standard error."""
+    """Compare models one after the other, with a progress bar on standard error."""
     comparisons = []
     with terminal.progress() as progress:
         steps = 1 + 2 * repeat + 2 * values
@@ -64,7 +64,7 @@ def compare_all(
 
 
 def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) -> None:
-    """Compare theano.function as a whole, and show or write the measurements."""
+    """Compare the time of theano.function as a whole, and print or write the measurements."""
     starts: list[Start] = []
     with terminal.progress() as progress:
         task = progress.add_task("starting", total=4 * len(names))
@@ -82,7 +82,7 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
 
 
 def compare_first_results(names: list[str], json_file: Path | None, is_trained: bool, sides: Sequence[str]) -> None:
-    """Compare the time until first results, and show or write the measurements."""
+    """Compare the time until the first result of a function, and print or write the measurements."""
     names, missing = first.available(names)
     measured: list[first.First] = []
     with terminal.progress() as progress:
@@ -94,7 +94,7 @@ def compare_first_results(names: list[str], json_file: Path | None, is_trained: 
 
             sizes = first.TRAINED_SIZES.get(name, {}) if is_trained else {}
             measured += first.measure(name, tell=tell, sizes=sizes, sides=sides)
-            terminal.write_json(measured, json_file)  # after each model, because a long run may be stopped
+            terminal.write_json(measured, json_file)  # written after each model, because a long run may be stopped
     console = terminal.console()
     if measured:
         console.print(first.render(measured))

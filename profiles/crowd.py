@@ -1,8 +1,8 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-Each process that is not killed must return the right numbers. No files and no running compilers may be left over. The
-time is compared with that of one process that computes all the functions. With ``--tiered``, each function is called
-before and after its C code is built.
+Each process that is not killed must return correct results. Locks, incomplete files and running compilers must not be
+left over. The time is compared with that of a single process that computes all functions. With ``--tiered``, each
+function is called before and after its C code is built.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from profiles.stopwatch import cpu_seconds
 
 MODELS = ("mlp", "convnet", "vae", "gru30")
 
-#: THEANO_FLAGS of every process, except the compiledir.
+#: The THEANO_FLAGS of every process, without the compiledir.
 FLAGS = "floatX=float32,optdb.topo=True,optdb.clinker=True"
 
-#: Maximum seconds by which compilers may outlive the process that started them.
+#: Maximum seconds that a compiler may run after the process that started it has ended.
 SECONDS_FOR_END = 10.0
 
 #: Maximum difference between the two tiers, relative to the largest number of an output.
@@ -41,7 +41,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Cost:
-    """The wall seconds of processes, and the CPU seconds of processes and of the compilers that they wait for."""
+    """The cost of processes: wall seconds, and CPU seconds, which include the compilers that the processes start."""
 
     wall: float
     cpu: float
@@ -51,9 +51,10 @@ class Cost:
 
 
 def compute(names: Sequence[str]) -> list[list[Any]]:
-    """Compile and call the functions of some models; return the outputs of each, as lists of numbers.
+    """Compile and call the functions of some models; return, for each model, the outputs as lists of numbers.
 
-    Functions with tiers are called before and after their C code is built; raise AssertionError if the values differ.
+    Functions with tiers are called before and after their C code is built. Raise AssertionError if the values of the
+    two calls differ.
     """
     import theano
 
@@ -78,7 +79,7 @@ def compute(names: Sequence[str]) -> list[list[Any]]:
 
 
 class Crowd:
-    """Processes that share a compiledir in a folder; each of them may take `timeout` seconds."""
+    """Starts processes that share a compiledir in a folder; each process may take `timeout` seconds."""
 
     def __init__(self, folder: Path, timeout: float, is_tiered: bool = False) -> None:
         self.compiledir = folder / "theano"
@@ -87,7 +88,7 @@ class Crowd:
         self._flags = f"{FLAGS},optdb.tiered={is_tiered},base_compiledir={self.compiledir}"
 
     def run(self, names: Sequence[str], lifetime: float | None = None) -> list[list[Any]] | None:
-        """Compute models in a process; return None if it was killed after `lifetime` seconds."""
+        """Compute models in a new process; return None if the process was killed after `lifetime` seconds."""
         try:
             return isolated.call(
                 "profiles.crowd:compute", names, flags=self._flags, env=self._env, timeout=lifetime or self._timeout
@@ -98,7 +99,7 @@ class Crowd:
             return None
 
     def programs(self) -> list[str]:
-        """Return the command lines of the living processes; none without ``/proc``."""
+        """Return the command lines of the processes that still run; the list is empty if there is no ``/proc``."""
         mark = f"XDG_CACHE_HOME={self._env['XDG_CACHE_HOME']}\0".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -106,11 +107,11 @@ class Crowd:
                 if mark in (path / "environ").read_bytes():
                     found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:
-                continue  # it has ended, or belongs to another user
+                continue  # the process has ended, or belongs to another user
         return found
 
     def leftovers(self) -> list[Path]:
-        """Return what ended processes have left in the compiledir: locks, build folders, modules without a key."""
+        """Return all locks, build folders and modules without a key that ended processes left in the compiledir."""
         found = []
         for compiledir in self.compiledir.glob("compiledir*"):
             found += [path for name in ("staging", "locks") for path in (compiledir / "optdb" / name).glob("*")]
@@ -134,9 +135,9 @@ class _Stopwatch:
 @click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")
 def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float, tiered: bool) -> None:
-    """Compare concurrent processes, which compute one of MODELS each, with one process that does the work of all.
+    """Compare concurrent processes, each of which computes one of MODELS, with one process that does all the work.
 
-    The exit status is 1 if a number differs from that of the single process, or if any files or compilers are left
+    The exit status is 1 if a result differs from that of the single process, or if any files or compilers are left
     over.
     """
     if killed >= processes:
@@ -159,7 +160,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
         ratio = together.wall / alone.wall
         click.echo(f"{processes} processes, {dead} of them killed: {together}, {ratio:.2f} times as long")
         alive = _ended(crowd)
-        crowd.run(names[:1])  # a later process cleans up after those that were killed
+        crowd.run(names[:1])  # a later process removes what killed processes left
         left = [*crowd.leftovers(), *alive]
     pairs = zip(names, expected, results, strict=True)
     wrong = sorted({name for name, values, result in pairs if result not in (None, [values])})
@@ -168,7 +169,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
 
 
 def _ended(crowd: Crowd) -> list[str]:
-    """Wait until compilers of killed processes have ended, for a limited time; return those that are alive."""
+    """Wait for a limited time until all compilers of killed processes have ended; return those that still run."""
     deadline = time.monotonic() + SECONDS_FOR_END
     while (alive := crowd.programs()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -176,7 +177,7 @@ def _ended(crowd: Crowd) -> list[str]:
 
 
 def _lifetimes(processes: int, killed: int, longest: float, seed: int) -> list[float | None]:
-    """Return the seconds after which each process is killed; None if it is not."""
+    """Return, for each process, the seconds after which it is killed, or None if it is not killed."""
     rng = random.Random(seed)
     lifetimes = [rng.uniform(1, longest) if i < killed else None for i in range(processes)]
     rng.shuffle(lifetimes)

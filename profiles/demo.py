@@ -1,8 +1,8 @@
-"""Shows within a few minutes what optdb gains: ``python -m profiles.demo``.
+"""Shows within a few minutes how much time optdb saves: ``python -m profiles.demo``.
 
-For each of `LEGS`, a process is measured from its start to the second result, with Theano's own optimizer and with
-optdb. The values of two calls are compared. Then one model runs on the OpenCL device. Progress is printed even without
-a terminal.
+For each of `LEGS`, it measures the time of a process from its start to the second result, with Theano's own optimizer
+and with optdb. The values of these two calls are compared. Then one model runs on the OpenCL device. Progress is
+printed even without a terminal.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ COLORS = dict(zip(starts.CPU_PARTS, ("#bbbbbb", "#8da0cb", "#fc8d62", "#e78ac3",
 
 DEVICE = "device"
 
-#: The quantity in the table and the plot.
+#: The quantity that the table and the plot show.
 MEASURE = "CPU seconds from the start of a process to the second result, compilers included"
 
-#: Number of calls in each start. The second call sees the updates of the first one.
+#: Number of calls in each start. The second call depends on the updates that the first call made.
 CALLS = 2
 
 
 @dataclass(frozen=True)
 class Leg:
-    """A model, and how it is started.
+    """A model, and how the processes that compute it are started.
 
-    The `flags` are added to those of the sides, and the `note` says what they mean. The model is started once for each
-    state of the `caches`, in this order.
+    The `flags` are used with and without optdb, and `note` describes them. A process is started for each state of the
+    `caches`, in this order.
     """
 
     model: str
@@ -49,7 +49,7 @@ class Leg:
 
     @property
     def compiles(self) -> bool:
-        """Whether C code is compiled."""
+        """Whether the leg uses a C compiler."""
         return "cxx=" not in self.flags
 
 
@@ -60,15 +60,15 @@ LEGS = (
 )
 DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 
-#: The tolerance of values, relative to the largest number of an array.
+#: The largest accepted difference of values, relative to the largest number of the output.
 TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
 
-#: A leg, and one of its starts.
+#: A leg and a start of its model.
 LegStart = tuple[Leg, Start]
 
 
 def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[LegStart]:
-    """Start a leg's model on each side (a name with its flags), and report each start to `tell`."""
+    """Start a leg's model with the flags of each of `sides`, which maps names to flags; report each start to `tell`."""
 
     def starting(side: str, cache: str) -> None:
         tell(f"{side}, {cache} ...")
@@ -84,7 +84,7 @@ def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[Le
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the starts of one model with one state of the caches."""
+    """A line of the table: two starts of a model with the same state of the caches."""
 
     leg: Leg
     stock: Start
@@ -97,18 +97,18 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """The difference of the values, relative to the largest number of an output."""
+        """The largest difference of the values, relative to the largest number of the output."""
         calls = zip(self.stock.values, self.ours.values, strict=True)
         return max(difference(a, b) for one, other in calls for a, b in zip(one, other, strict=True))
 
     @property
     def agrees(self) -> bool:
-        """Whether the values are equal within the tolerance of the side."""
+        """Whether the values are equal, within the tolerance for optdb on the host or on the device."""
         return self.difference <= TOLERANCE[self.ours.side]
 
 
 def rows_of(measured: Sequence[LegStart]) -> list[Row]:
-    """Pair each start of another side with stock Theano's start of the same model with caches in the same state."""
+    """Pair each start with optdb with stock Theano's start of the same model and with the same state of the caches."""
     stock = {(start.model, start.cache): start for _, start in measured if start.side == STOCK}
     others = [(leg, start) for leg, start in measured if start.side != STOCK]
     return [
@@ -130,12 +130,12 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def _fullness(leg: Leg, start: Start) -> str:
-    """Return whether a start's caches were "empty" or "full", or "" if all starts of its leg have the same state."""
+    """Return the state of a start's caches, "empty" or "full"; "" if all starts of the leg have the same state."""
     return {"cold": "empty", "warm": "full"}[start.cache] if len(leg.caches) > 1 else ""
 
 
 def _side_by_side(measured: Sequence[LegStart]) -> list[LegStart]:
-    """Sort the starts of a leg by their caches, so that starts to compare are adjacent."""
+    """Sort the starts of each leg by the state of the caches, so that starts that are compared are adjacent."""
     legs = list(dict.fromkeys(leg for leg, _ in measured))
     return sorted(measured, key=lambda pair: (legs.index(pair[0]), pair[0].caches.index(pair[1].cache)))
 
@@ -166,7 +166,7 @@ def plot(measured: Sequence[LegStart], path: Path) -> None:
 
 
 def _device() -> str | None:
-    """Return the name of the best OpenCL device; None if no device is worth using."""
+    """Return the name of the best OpenCL device; None if there is no working device."""
     from optdb.runtime.errors import DeviceError
 
     try:
@@ -179,7 +179,7 @@ def _device() -> str | None:
 
 
 def _measure(tell: Callable[[str], None]) -> list[LegStart]:
-    """Run all legs, and return the results."""
+    """Run all legs, and return the measured starts."""
     measured: list[LegStart] = []
     for leg in LEGS:
         if leg.compiles and shutil.which("g++") is None:
@@ -202,7 +202,7 @@ def _measure(tell: Callable[[str], None]) -> list[LegStart]:
     show_default=True, help="Draw the measurements into this file.",
 )  # fmt: skip
 def main(path: Path) -> None:
-    """Compare starts of programs under Theano's own optimizer and under optdb, and try the OpenCL device."""
+    """Compare the starts of programs with Theano's own optimizer and with optdb, also on the OpenCL device."""
     began = time.monotonic()
 
     def tell(text: str) -> None:

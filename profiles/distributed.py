@@ -1,4 +1,4 @@
-"""The cost and exactness of data-parallel steps, and the effect of killed workers.
+"""Measures the cost and the exactness of data-parallel training steps, and the effect of killed workers.
 
 ``python -m profiles.distributed --help`` lists the commands.
 """
@@ -36,12 +36,12 @@ from profiles.training import CHAOS, difference, nudged
 if TYPE_CHECKING:
     from distributed import Client
 
-#: If dask takes more seconds than this to restart killed workers, a new cluster is made.
+#: If dask takes more seconds than this to restart killed workers, a new cluster is started.
 RESTART_S = 30.0
-#: Number of consecutive steps in `cost`.
+#: Number of steps that the command `cost` times in a row.
 BLOCK = 5
-#: Maps floatX to the relative difference from one device that exact steps may have; nudges with a larger effect allow
-#: more.
+#: Maps floatX to the accepted relative difference between exact steps and steps of one device; more is accepted if
+#: nudges have a larger effect.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Maps the name of a model to its sizes.
 _CASES: dict[str, dict[str, Any]] = {
@@ -66,7 +66,7 @@ def mlp_adam(width: int = 32, batch: int = 24, classes: int = 10) -> models.Mode
 
 
 def build(name: str, **sizes: Any) -> models.Model:
-    """Return a model of `_CASES`."""
+    """Build the model with a given name in `_CASES`."""
     sizes = {**_CASES[name], **sizes}
     return mlp_adam(**sizes) if name == "mlp_adam" else models.build(name, **sizes)
 
@@ -78,7 +78,7 @@ class Trained(NamedTuple):
     results: list[list[Any]]
 
     def differences(self, other: Trained) -> list[float]:
-        """Return the relative difference of each variable, followed by the largest difference of the results."""
+        """Return the relative difference of each variable; append the largest relative difference of a result."""
         results = zip(chain(*self.results), chain(*other.results), strict=True)
         return [*map(difference, self.state, other.state), max(starmap(difference, results))]
 
@@ -98,9 +98,10 @@ def main() -> None:
 def equal(
     workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
 ) -> None:
-    """Compare exact steps of workers with one device's steps on the whole batch, and with the effect of nudged values.
+    """Compare exact steps of workers with a single device's steps on the whole batch.
 
-    The exit status is 1 if workers differ by more than rounding explains.
+    To estimate the effect of rounding, the single device is also run with nudged initial values. The exit status is 1
+    if workers differ by more than rounding explains.
     """
     table = Table("model", "workers", "state", "results", "most different variable", "after nudges: state", "results")
     differ = False
@@ -129,18 +130,18 @@ def _short(number: float) -> str:
 
 
 def is_far(found: float, allowed: float) -> bool:
-    """Return whether workers differ from one device by more than a multiple of the nudges' effect."""
+    """Return whether the difference `found` exceeds the tolerance and a multiple of the effect of nudges, `allowed`."""
     return not found <= max(_TOLERANCE[theano.config.floatX], CHAOS * allowed)
 
 
 def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Return the largest difference of any variable, and the largest of the results; zeros if there are no rows."""
+    """Return the largest differences of a variable and of a result in some rows; zeros if there are no rows."""
     rows = list(rows)
     return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
 
 
 def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None) -> Trained:
-    """Train on one device; with a seed, the initial values are nudged up or down by one unit in the last place."""
+    """Train on one device; with a seed, first nudge the initial values up or down by one unit in the last place."""
     with optdb.SimulatorOCL(f, device) as alone:
         if seed is not None:
             for shared in f.get_shared():
@@ -151,7 +152,7 @@ def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None)
 
 @contextmanager
 def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int] | None) -> Iterator[DataParallel]:
-    """Yield a trainer: with a thread for each device in `threads`, or, if there are none, with dask's workers."""
+    """Yield a trainer that has a thread for each device in `threads`; if `threads` is empty, it has dask's workers."""
     if threads:
         with DataParallel(f, devices=threads, axes=axes) as train:
             yield train
@@ -169,7 +170,7 @@ def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int
 @click.option("--timeout", default=60.0, show_default=True, help="Timeout of a step, in seconds.")
 @click.option("--seed", default=0, show_default=True)
 def kills(runs: int, steps: int, workers: int, kills: int, width: int, timeout: float, seed: int) -> None:
-    """Kill workers at random while they train; the final state has to equal that of an undisturbed run."""
+    """Kill workers at random times while they train; the final state has to equal that of an undisturbed run."""
     model = build("mlp_adam", width=width)
     f, batches = compiled(model), batches_of(model, steps)
     expected = _alone(f, "auto", batches).state
@@ -190,7 +191,7 @@ def kills(runs: int, steps: int, workers: int, kills: int, width: int, timeout: 
 
 
 def _complete(client: Client, workers: int, timeout: float) -> bool:
-    """Wait until dask has restarted all workers; return False if it does not."""
+    """Wait until dask has restarted all workers; return False if this does not happen within `timeout` seconds."""
     try:
         client.wait_for_workers(workers, timeout=timeout)
     except TimeoutError:
@@ -207,7 +208,7 @@ def _killed_run(
     with DataParallel(f, client, timeout=timeout) as train:
 
         def alive() -> list[str]:
-            # The last step possibly ended before it noticed that a worker was killed.
+            # The last step may have ended before it noticed that a worker was killed.
             train.refresh()
             return [address for address in train.addresses if address not in killed]
 
@@ -253,7 +254,7 @@ def _killer(client: Client, address: str, rng: random.Random) -> threading.Threa
 @click.option("--steps", default=50, show_default=True)
 @click.option("--workers", default=2, show_default=True)
 def cost(width: int, batch: int, steps: int, workers: int) -> None:
-    """Print how long the parts of a step of mlp take, and how many bytes pass through the scheduler."""
+    """Print how long the parts of a training step take, and how many bytes pass through the scheduler."""
     from optdb.distributed.cluster_members import local_devices
     from optdb.distributed.workers import device_list
 
@@ -268,11 +269,11 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     ):
 
         def block(number: int) -> list[dict[str, float]]:
-            """Time some steps, and right after them as many steps of one worker's part, under the same load."""
+            """Time some steps and, under the same load, as many steps of one worker's part of the batch."""
             given = batches[number % len(batches)]
-            train(*given)  # not measured: no update of an earlier step is pending
+            train(*given)  # not measured, because no update of an earlier step is pending
             rows = [_timed(train, given) for _ in range(BLOCK)]
-            train.get(train.shared[0])  # waits for the last update
+            train.get(train.shared[0])  # waits for the update of the last step
             part = [value[: len(value) // workers] for value in given]
             for row in rows:
                 alone_seconds = seconds_of(lambda: alone(*part), lambda: finish(alone))
@@ -298,8 +299,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
 def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     whole = seconds_of(partial(train, *batch))
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
-    # The worker with the shortest exchange waits least for other workers, so its time is mostly that of the exchange
-    # itself.
+    # Take the worker with the shortest exchange, because this worker waits least for others.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,

@@ -1,7 +1,8 @@
 """Compares the ways to enable optdb: ``python -m profiles.entrances [MODEL]``.
 
-Each way compiles the same function in a separate process, with empty caches and again with full ones. All ways run the
-same engine and build the same C code. They start equally many compilers, and their times differ only by noise.
+For each way, a separate process compiles the same function, with empty caches and again with full caches. All processes
+run the same engine and build the same C code. The number of compilers is always the same, and times differ only by
+noise.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ function(*model.data)
 
 @dataclass(frozen=True)
 class Entrance:
-    """A way to enable optdb: by a line of the program, by THEANO_FLAGS, or by Python's arguments before the program."""
+    """How optdb is enabled: by a line of the program, by THEANO_FLAGS, or by Python's arguments before the program."""
 
     name: str
     enter: str = ""
@@ -61,7 +62,7 @@ ENTRANCES = (
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one process: CPU seconds, including compilers, wall seconds, and the number of C compiler starts."""
+    """The cost of a process: CPU seconds (including compilers), wall seconds, and how many C compilers it started."""
 
     cpu: float
     wall: float
@@ -69,7 +70,7 @@ class Cost:
 
 
 def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> dict[str, Cost]:
-    """Enable optdb in one way, run the program with each of `CACHES`, first with empty caches, and return the costs."""
+    """Run the program, with optdb enabled as in `entrance`, for each state of the caches; return the costs."""
     with tempfile.TemporaryDirectory(prefix="optdb-entrance-") as made:
         folder = Path(made)
         imports = "import optdb" if entrance.imports_optdb else ""
@@ -93,9 +94,9 @@ def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> Cost:
 @click.argument("model", type=MODEL_NAME, default="mlp")
 @click.option("--repeat", default=1, show_default=True, help="Number of runs; the table shows the medians.")
 def main(model: str, repeat: int) -> None:
-    """Compile the function of MODEL with each way to enable optdb."""
+    """Compile the function of MODEL in processes that enable optdb in different ways."""
     flags = f"floatX={models.dtype_of(model)}"
-    # The ways take turns, so that a busy phase of the machine affects all of them.
+    # The processes take turns, so that a busy phase of the machine affects all ways to enable optdb.
     rounds = [{entrance: measure(entrance, model, flags) for entrance in ENTRANCES} for _ in range(repeat)]
     title = f"{model}: CPU seconds, wall-clock seconds, compilers started"
     table = terminal.table("way in", *CACHES, left=["way in"], title=title)

@@ -1,4 +1,4 @@
-"""Writes comparisons to files: all raw numbers as JSON, the phases as a plot of stacked bars."""
+"""Writes comparisons to files: all raw numbers as JSON, and the seconds of the phases as a plot of stacked bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiles.report import OPTDB, STOCK, Comparison, add_legend, draw_shares, g
 
 
 def environment() -> dict[str, object]:
-    """Return the environment that the measurements depend on, besides the code."""
+    """Return the versions, the machine and the settings that the measurements depend on."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -33,7 +33,7 @@ def environment() -> dict[str, object]:
 
 
 def numbers(comparisons: list[Comparison], baseline: str) -> dict[str, object]:
-    """Return every run of every model, with the medians and the verdict, for a file."""
+    """Return the contents of a JSON file: all runs of each model, the medians and the verdict."""
     return {
         "environment": environment(),
         "baseline": baseline,
@@ -46,7 +46,7 @@ def numbers(comparisons: list[Comparison], baseline: str) -> dict[str, object]:
 
 
 def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None:
-    """Draw two stacked bars for each model, as shares of stock's time."""
+    """Draw two stacked bars for each model, as shares of stock Theano's time."""
     bars = [
         (comparison.model, [(way, comparison.seconds(way), comparison.phases(way)) for way in (STOCK, OPTDB)])
         for comparison in comparisons

@@ -1,8 +1,8 @@
-"""Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb with tiers.
+"""Compares the time until a function's first result with empty caches, in stock Theano, optdb, and optdb with tiers.
 
-Seconds are wall seconds from the call of ``theano.function`` in a new process. With tiers, the process also times calls
-before and after the C code is ready. The time of a call is the CPU time of its thread, because compilers run at the
-same time.
+Times are wall seconds from the call of ``theano.function`` in a new process. With tiers, the process also times calls
+before and after the C code is ready. For these calls, the time is the CPU time of the calling thread, because compilers
+run at the same time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FLAGS = {
     TIERED: "optdb.topo=True,optdb.tiered=True",
 }
 
-#: The models that are compared if none is named; some of them need other libraries.
+#: The models that are compared by default; some of them need other libraries.
 MODELS = ("mlp", "convnet", "vae", "gru30", "lstm", "mixture", "resnet50", "keras_lstm", "pymc3_radon")
 
-#: The sizes used in practice, for the models that have them.
+#: Sizes as used in practice, for some models.
 TRAINED_SIZES: dict[str, dict[str, int]] = {
     "mlp": {"width": 512, "batch": 128},
     "lstm": {"width": 128, "steps": 20, "batch": 32},
@@ -43,17 +43,17 @@ TRAINED_SIZES: dict[str, dict[str, int]] = {
 #: Environment variables that limit BLAS to one thread.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-#: Number of timed calls in C, whose median is reported.
+#: Number of timed calls that run C code; their median is reported.
 CALLS_IN_C = 15
 
 
 @dataclass(frozen=True)
 class First:
-    """The times of one model on one side, in seconds.
+    """The times of a model with one of `FLAGS`, in seconds.
 
     `function`, `result` and `in_place` are the times until ``theano.function`` returned, until the first call returned,
-    and until all C code was in place. `tenth` is the median CPU time of the eighth to the twelfth call, and `in_c` that
-    of later calls, in C.
+    and until all C code was in place. `tenth` is the median CPU time of the eighth to the twelfth call. `in_c` is the
+    median CPU time of later calls, which run C code.
     """
 
     model: str
@@ -66,13 +66,13 @@ class First:
 
 
 def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the models that can be built here, and the models that cannot."""
+    """Return the names of the models that can be built here, and the names of the others."""
     known = {*models.known(), *models.of_libraries()}
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
 def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
-    """Compile a model and call it, in a new process; return the numbers of a `First`."""
+    """Compile a model's function and call it; return the times of a `First`. This runs in a new process."""
     import theano
 
     import optdb
@@ -105,7 +105,7 @@ def measure(
     sizes: Mapping[str, int] | None = None,
     sides: Sequence[str] = tuple(FLAGS),
 ) -> list[First]:
-    """Start a model with empty caches on each side; `tell` is called with the name of each finished side."""
+    """Measure a model with empty caches for each of `sides` (keys of `FLAGS`); call `tell` after each one."""
     measured = []
     for side in sides:
         with tempfile.TemporaryDirectory(prefix="optdb-first-") as made:
@@ -126,7 +126,7 @@ def measure(
 
 
 def render(measured: Sequence[First]) -> Table:
-    """Return a table of models; it has a column for each side on which all models were started."""
+    """Return a table of models, with a column for each of `FLAGS` that was measured for all models."""
     rows = _by_model(measured)
     sides = [side for side in FLAGS if all(side in row for row in rows)]
     sooner = [row[STOCK].result / row[TIERED].result for row in rows] if STOCK in sides else []
@@ -163,7 +163,7 @@ def render(measured: Sequence[First]) -> Table:
 
 
 def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
-    """Return a dictionary by side for each model that was measured with optdb, both with and without tiers."""
+    """Return, for each model that was measured with and without tiers, its times by the keys of `FLAGS`."""
     found: dict[str, dict[str, First]] = {}
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first

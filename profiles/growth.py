@@ -1,8 +1,8 @@
 """Measures how optimization time grows with the graph: ``python -m profiles.growth [FAMILIES]``.
 
-A family is one model in many sizes: an unrolled GRU with more and more steps, a residual net with more and more blocks.
-Each size is optimized with optdb and, if that does not take too long, with stock Theano. The result is CPU seconds per
-node, which are constant if time is linear.
+A family is a model of different sizes: an unrolled GRU with more and more steps, or a residual net with more and more
+blocks. Each size is optimized with optdb and, unless this takes too long, with stock Theano. The result is the CPU time
+per node, which is constant if the time is linear in the number of nodes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
 
 @dataclass(frozen=True)
 class Family:
-    """A model, and the parameter of its builder that makes it larger."""
+    """A model, and the parameter of its builder that determines its size."""
 
     model: str
     parameter: str
 
     def build(self, size: int) -> models.Model:
-        """Return the model in one size."""
+        """Build the model with a given value of the parameter."""
         return models.build(self.model, **{self.parameter: size})
 
 
@@ -37,7 +37,7 @@ FAMILIES = {"gru": Family("gru30", "steps"), "resnet": Family("cifar_resnet", "n
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement: apply nodes before optimization, and CPU seconds of the whole optimizer."""
+    """A measurement: the number of apply nodes before optimization, and the CPU seconds of the whole optimizer."""
 
     family: str
     way: str
@@ -51,7 +51,7 @@ class Point:
 
 
 def parameters(family: Family, sizes: list[int]) -> list[int]:
-    """Return, for each of `sizes`, the parameter whose graph has about that many nodes, assuming linear growth."""
+    """Return, for each number of nodes in `sizes`, the parameter for it, assuming that graphs grow linearly."""
     small, large = 4, 8
     first, second = (len(measure.specify(family.build(value)).graph().apply_nodes) for value in (small, large))
     each = (second - first) / (large - small)
@@ -61,14 +61,14 @@ def parameters(family: Family, sizes: list[int]) -> list[int]:
 def grow(
     name: str, sizes: list[int], bearable: float, tell: Callable[[Point], object] = lambda point: None
 ) -> list[Point]:
-    """Measure one family at some numbers of nodes; `tell` is called with each `Point`.
+    """Measure one family with graphs of about `sizes` nodes; call `tell` with each `Point`.
 
-    Stock Theano is skipped once its next size is expected to take more than `bearable` CPU seconds.
+    Stock Theano is no longer measured once the next size is expected to take more than `bearable` CPU seconds.
     """
     family = FAMILIES[name]
     points: list[Point] = []
     stock, ours = ways.stock(), ways.topological()
-    measure.optimize(measure.specify(family.build(2)), ours)  # one-time work is done here
+    measure.optimize(measure.specify(family.build(2)), ours)  # not measured, because this does one-time work
     expected = 0.0
     for value in parameters(family, sizes):
         specification = measure.specify(family.build(value))
@@ -86,13 +86,13 @@ def grow(
 
 
 def _next(points: list[Point], point: Point) -> float:
-    """Return the CPU seconds that are expected for twice the size, extrapolated from the last two points."""
+    """Return the expected CPU seconds for a graph of twice the size, extrapolated from the last two points."""
     before = [p for p in points if p.way == point.way]
     return point.seconds * (max(2.0, point.seconds / before[-1].seconds) if before else 4.0)
 
 
 def table(points: list[Point]) -> Table:
-    """Return the measurements of optdb and stock in adjacent columns."""
+    """Return a table with the measurements of optdb and of stock Theano in adjacent columns."""
     headings = ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio")
     result = terminal.table(
         *headings, left=["family"], title="CPU seconds of the whole optimizer, by size of the graph"
@@ -107,7 +107,7 @@ def table(points: list[Point]) -> Table:
 
 
 def plot(points: list[Point], path: Path) -> None:
-    """Draw CPU microseconds per node against nodes: a color for each family, a line style for each way."""
+    """Draw CPU microseconds per node against the number of nodes, with a line for each family and optimizer."""
     colors = {family: f"C{number}" for number, family in enumerate(dict.fromkeys(p.family for p in points))}
     with terminal.drawing(path, (8, 5)) as (_, axes):
         from matplotlib import ticker
@@ -133,7 +133,7 @@ def plot(points: list[Point], path: Path) -> None:
 @terminal.json_option
 @click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw the numbers into this file.")
 def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
-    """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
+    """Optimize models of growing sizes; FAMILIES are families of models, by default all."""
     # The gradient of a deep graph is computed recursively.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 500_000))
     try:

@@ -1,8 +1,8 @@
-"""A linker that runs a graph with NumPy, so that values can be checked without waiting for a compiler.
+"""A linker that computes graphs with NumPy, so that values can be checked without waiting for a C compiler.
 
-Fused elementwise graphs are applied to whole arrays, and the inner functions of Scan are interpreted. Only ops whose
-Python code is missing or fails with current NumPy are compiled. In-place nodes overwrite their inputs, so an optimizer
-that destroys a value too early is detected.
+Fused elementwise graphs are applied to whole arrays, and this linker also runs the inner functions of Scan. An op is
+only compiled if its Python code is missing or fails with current NumPy. In-place nodes overwrite their inputs, so that
+an optimizer that destroys a value too early is detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UFUNC_LIMIT = 31
 
 
 class Interpreter(LocalLinker):
-    """Runs all nodes of a graph in order; keeps intermediate values, which are small, until the next call."""
+    """Runs all nodes of a graph in order; intermediate values, which are small, are kept until the next call."""
 
     allow_gc = False
 
@@ -62,7 +62,7 @@ class Interpreter(LocalLinker):
         results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
-            # Ops may overwrite the arrays in their output cells, and such an array may belong to a shared variable.
+            # Clear the outputs, because ops may overwrite the arrays in them, which may belong to shared variables.
             for cell in results:
                 cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):
@@ -70,11 +70,11 @@ class Interpreter(LocalLinker):
                     thunk()
                 except Exception:
                     raise_with_op(node, thunk)
-                # A lazy op checks whether the branch that it selects has been computed.
+                # This is needed by lazy ops, which check whether the branch that they select has been computed.
                 for flag in outputs_computed:
                     flag[0] = True
 
-        # Theano reads attributes of the function.
+        # Theano reads these attributes of the function.
         function: Any = run
         function.allow_gc = False
         function.storage_map = storage
@@ -89,10 +89,10 @@ class Interpreter(LocalLinker):
 
 
 def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
-    """Return the function that computes one node, with the attributes of Theano's thunks.
+    """Return a function that computes one node, and that has the attributes of Theano's thunks.
 
-    Both map a variable to a one-element list: in `storage`, it holds the variable's value, and in `computed`, whether
-    the value has been computed.
+    `storage` maps a variable to a one-element list with its value, and `computed` maps it to a one-element list that
+    says whether the value has been computed.
     """
     op = node.op
     thunk: Any
@@ -110,7 +110,7 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
 def works_only_in_c(op: PureOp) -> bool:
     """Return whether an op's Python code is missing, or fails with current NumPy."""
     if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
-        # Their Python code indexes with lists of slices, which NumPy 1.23 no longer accepts.
+        # The Python code of these ops indexes with lists of slices, which NumPy 1.23 no longer accepts.
         return True
     return type(op).make_thunk is Op.make_thunk and type(op).perform is PureOp.perform
 
@@ -135,7 +135,7 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
     def thunk() -> None:
         values = [source[0] for source in sources]
         shape = np.broadcast_shapes(*(value.shape for value in values))
-        # All results are computed before the first input is overwritten.
+        # Compute all results before the first input is overwritten.
         results = [
             np.array(np.broadcast_to(result, shape), dtype=dtype) for result, dtype in zip(compute(values), dtypes)
         ]
@@ -169,7 +169,7 @@ def _composite(op: Composite) -> Callable[[Arrays], list]:
     graph = op.fgraph
     steps = []
     for node in graph.toposort():
-        assert isinstance(node.op, ScalarOp)  # like all nodes in a Composite
+        assert isinstance(node.op, ScalarOp)  # all nodes in a Composite have scalar ops
         steps.append((node, vectorize(node.op, len(node.inputs), [v.type.dtype for v in node.outputs])))
 
     def compute(values: Arrays) -> list:
@@ -203,6 +203,6 @@ def _function_of_arrays(op: ScalarOp, arity: int) -> Callable:
 
 
 def _by_name(name: str) -> Callable:
-    """Return the function with a dotted name; a name without dots is a function of NumPy."""
+    """Return the function with a dotted name; a name without dots means a function of NumPy."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module) if module else np, attribute)

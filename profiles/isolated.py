@@ -1,7 +1,7 @@
 """Calls a function in a separate process, with its own flags and caches.
 
-The state of the process (Theano's flags, the device of shared variables, caches) is therefore the same in each call,
-and a crash affects only that call. Arguments and results are passed as JSON.
+The state of the process, such as Theano's flags and caches, is therefore the same in each call, and a crash only
+affects one call. Arguments and results are passed as JSON.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LAST_LINES = 12
 
 
 class Failed(RuntimeError):
-    """The process did not return a result. The message is the end of its output."""
+    """Raised if a process did not return a result. The message is the end of the process's output."""
 
 
 class TookTooLong(Failed):
-    """The process was killed when it exceeded its time limit."""
+    """Raised if a process was killed because it exceeded its time limit."""
 
 
 def call(

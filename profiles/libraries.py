@@ -1,8 +1,8 @@
 """Compares the optimizer on models of other libraries: ``python -m profiles.libraries [MODELS]``.
 
 The models of the package `models` (Keras, Lasagne, PyMC3) need a separate environment, which ``make models`` creates in
-build/. Each model has its own process, with the flags that its library sets; stock and optdb take turns in this
-process. The results are the median CPU seconds of both optimizers.
+build/. Each model is measured in a separate process, with the flags that its library sets; stock Theano and optdb take
+turns in this process. The results are the median CPU seconds of each optimizer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiles.report import geometric_mean
 
 @dataclass(frozen=True)
 class Row:
-    """The results of stock and optdb for one model: median CPU seconds of the optimizer, and numbers of nodes."""
+    """The results for a model: median CPU seconds of stock Theano's and optdb's optimizer, and numbers of nodes."""
 
     name: str
     library: str
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def is_worse(self) -> bool:
-        """Whether optdb leaves more nodes than stock, or equally many nodes but fewer in-place nodes."""
+        """Whether optdb's graph has more nodes than stock Theano's, or as many nodes but fewer in-place nodes."""
         if self.ours_after == self.stock_after:
             return self.ours_inplace < self.stock_inplace
         return self.ours_after > self.stock_after
@@ -100,7 +100,7 @@ def table(rows: Iterable[Row]) -> Table:
 def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
     """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
 
-    The exit status is 1 if one of optdb's graphs is worse than stock's, or a model could not be measured.
+    The exit status is 1 if a graph of optdb is worse than that of stock Theano, or if a model could not be measured.
     """
     unknown = set(chosen) - set(models.known())
     if unknown:

@@ -1,8 +1,9 @@
-"""The cost of lifting a graph to a device, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
+"""Measures the cost of lifting a graph to a device, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
 
 A model is optimized up to the lifting pass. Then one clone of the graph is lifted to an OpenCL device in a single pass,
-and another one node by node. The table shows the CPU seconds, the share of the single pass in the whole optimizer's
-time, and the numbers of lifted nodes, of transfers, and of transfers that undo another transfer (there should be none).
+and another clone is lifted node by node. The table shows the CPU seconds, which share of the whole optimizer's time the
+single pass takes, and the numbers of lifted nodes and of transfers. It also counts transfers that undo another
+transfer, of which there should be none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CONTEXT = "dev0"
 
 @dataclass(frozen=True)
 class Lifted:
-    """What lifting a graph took: CPU seconds and numbers of nodes. A detour undoes another transfer."""
+    """The CPU seconds of lifting a graph, and numbers of nodes; a detour is a transfer that undoes another one."""
 
     seconds: float
     on_device: int
@@ -44,7 +45,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of both ways for one model, and the time of the whole optimizer."""
+    """The results of lifting a model in one pass and node by node, and the time of the whole optimizer."""
 
     model: str
     nodes: int
@@ -55,7 +56,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def default_context(device: str = "opencl") -> Iterator[str]:
-    """Provide a default context, which also holds shared variables, if there is none. Yield its name."""
+    """If there is no default context, provide one, which also holds shared variables. Yield its name."""
     name = opencl.contexts.default
     if name is None:
         name = CONTEXT if device == "opencl" else device
@@ -74,8 +75,8 @@ def before_the_lift(specification: measure.Specification) -> FunctionGraph:
 
 
 def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted:
-    """Lift a clone of a graph in one way."""
-    # As when a function is compiled, record no stack traces for new variables.
+    """Lift a clone of a graph with the function `way`; return the result."""
+    # Record no stack traces for new variables, as when a function is compiled.
     traces = {"traceback.limit": theano.config.traceback.compile_limit}
     with default_context(), theano.change_flags(**traces):
         clone = graph.clone()
@@ -102,13 +103,13 @@ def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
 
 
 def compare(build: Callable[[], models.Model]) -> Comparison:
-    """Lift one model in both ways."""
+    """Lift a model in one pass and node by node; return the results."""
     specification = measure.specify(build())
     whole = measure.optimize_warm(specification, ways.topological()).seconds
     graph = before_the_lift(specification)
     one_pass = opencl.lifters_db.query("+fast_run")
     lifters = [lifter for of_op in one_pass.lifters.values() for lifter in of_op]
-    lift(graph, one_pass.optimize)  # untimed, because this also does one-time work
+    lift(graph, one_pass.optimize)  # not measured, because this also does one-time work
     return Comparison(
         specification.model.name,
         len(graph.apply_nodes),
@@ -148,17 +149,17 @@ USE_RATIO = 10.0
 
 
 class _CutTransfers(LocalOptimizer):
-    """Replace a transfer of a transferred variable by the original variable."""
+    """Replaces two transfers that undo each other by the original variable."""
 
     def __init__(self, device: Device):
         self.device = device
 
     def tracks(self) -> list[type]:
-        """Return the ops at both ends of a round trip."""
+        """Return the ops that transfer to the device and from the device."""
         return [self.device.from_host, self.device.to_host]
 
     def transform(self, node: Apply) -> list[Variable] | Literal[False]:
-        """Return the original variable if the node ends a round trip."""
+        """Return the original variable if the node undoes another transfer."""
         [var] = node.inputs
         opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
         if var.owner is None or not isinstance(var.owner.op, opposite):
@@ -168,13 +169,13 @@ class _CutTransfers(LocalOptimizer):
 
 
 def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
-    """Lift a graph in place, one node at a time, to an equilibrium, as Theano did before its GraphToGPU (PR 4570).
+    """Lift a graph in place, node by node, until nothing changes, as Theano did before its GraphToGPU (PR 4570).
 
-    Each input of a graph is first moved to the device and immediately back. Lifters run as node rewriters; each lifts a
-    node that is between two transfers. Another rewriter removes pairs of transfers that undo each other.
+    First, each input of the graph is transferred to the device and immediately back. Lifters run as node rewriters, and
+    lift nodes that are between two transfers. Another rewriter removes pairs of transfers that undo each other.
     """
     fgraph.attach_feature(ReplaceValidate())
-    to_device: Any = device.from_host  # each device's op takes the name of a context
+    to_device: Any = device.from_host  # the transfer op of any device takes the name of a context
     for var in fgraph.inputs:
         if device.moves(var) and any(client != "output" for client, _ in var.clients):
             there = to_device(device.default_context())(var)

@@ -1,7 +1,7 @@
 """Shows where a function spends its time, line by line, while a model is optimized.
 
-``python -m profiles.lines theano.tensor.opt.ShapeFeature.on_import gru30`` runs one optimization of the model with
-line_profiler on that function, which may be Theano's or optdb's.
+``python -m profiles.lines theano.tensor.opt.ShapeFeature.on_import gru30`` optimizes the model once, and profiles that
+function with line_profiler. The function may belong to Theano or to optdb.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from profiles import cli, measure
 
 
 class UnknownFunction(LookupError):
-    """There is no Python function with that dotted name."""
+    """Raised if there is no Python function with a given dotted name."""
 
 
 def find(dotted: str) -> FunctionType:
-    """Return the function with a dotted name, unwrapped; raise `UnknownFunction` with the part that was not found."""
+    """Return the function with a dotted name, without decorators; raise `UnknownFunction` if a part is not found."""
     found, rest = _longest_module(dotted)
     for part in rest:
-        # Not getattr, which would call a property and bind a method.
+        # Do not use getattr, which would call a property and bind a method.
         try:
             found = inspect.getattr_static(found, part)
         except AttributeError:
@@ -38,27 +38,27 @@ def find(dotted: str) -> FunctionType:
 
 
 def _longest_module(dotted: str) -> tuple[object, list[str]]:
-    """Return the longest prefix of the name that is a module, imported, and the remaining parts of the name."""
+    """Import the longest prefix of a name that is a module; return the module and the other parts of the name."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
         try:
             return importlib.import_module(name), parts[length:]
         except ModuleNotFoundError as error:
-            # A module that exists, but imports another module that is missing, is a separate error.
+            # If the module exists, but imports another module that is missing, raise this error unchanged.
             if error.name is None or not name.startswith(error.name):
                 raise
     raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
 
 
 def _inside(found: Any) -> Any:
-    """Return the function inside decorators, properties and rewriters."""
+    """Return the function that a decorator, a property or a rewriter wraps."""
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     if isinstance(found, property):
         found = found.fget
     if not callable(found) and callable(getattr(found, "transform", None)):
-        # A rewriter made by local_optimizer keeps the decorated function in `transform`.
+        # A rewriter that local_optimizer returns has the decorated function in `transform`.
         found = found.transform
     return inspect.unwrap(found) if callable(found) else found
 

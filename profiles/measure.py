@@ -1,7 +1,7 @@
 """Optimizes a model as ``theano.function`` would, and times each phase.
 
-Seconds are CPU seconds of this process (`time.process_time`): they exclude compilers that a phase starts, but include
-the time to write their input. A run in which something had to be compiled is therefore repeated (`optimize_warm`).
+Seconds are CPU seconds of this process (`time.process_time`). They exclude compilers that a phase starts, but include
+the time to write the compilers' input. A run that had to compile something is therefore repeated (`optimize_warm`).
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ REWRITING = ("canonicalize", "stabilize", "specialize")
 
 @dataclass(frozen=True)
 class Specification:
-    """The inputs and outputs with which a model is compiled; inputs include all shared variables and updates."""
+    """The inputs and outputs of a model's function; inputs include all shared variables with their updates."""
 
     model: Model
     inputs: list[In]
     outputs: list[SymbolicOutput]
 
     def graph(self) -> FunctionGraph:
-        """Return a fresh clone of the graph, with the supervisor that guards protected variables."""
+        """Return a fresh clone of the graph, with the supervisor that prevents overwriting protected variables."""
         graph, _ = std_fgraph(self.inputs, self.outputs)
         graph.profile = None
         return graph
@@ -98,12 +98,12 @@ def specify(model: Model) -> Specification:
 
 @dataclass
 class Measurement:
-    """One optimization of one model.
+    """The result of optimizing a model once.
 
-    `seconds` are the CPU seconds of the whole optimizer, including the query that builds it. `inplace` nodes overwrite
-    an input, and `inplace_scalars` overwrite only 0-d inputs, which saves nothing. `inner` nodes are in loops and fused
-    scalar graphs. `failures` are the errors that Theano logged, and `compiled` is the number of C modules that had to
-    be compiled.
+    `seconds` are the CPU seconds of the whole optimizer, including the query that builds it. `inplace` counts nodes
+    that overwrite an array, and `inplace_scalars` nodes that only overwrite 0-d inputs, which saves nothing. `inner`
+    counts the nodes in loops and in fused scalar graphs. `failures` has the errors that Theano logged, and `compiled`
+    is the number of C modules that had to be compiled.
     """
 
     way: str
@@ -120,7 +120,7 @@ class Measurement:
 
 
 class Stopwatch(Optimizer):
-    """Wraps a member of an optimizer, and notes the CPU seconds that the member takes."""
+    """Wraps a member of an optimizer, and passes the CPU seconds that the member takes to `note`."""
 
     def __init__(self, member: Optimizer, note: Callable[[float], None]):
         self.member = member
@@ -131,7 +131,7 @@ class Stopwatch(Optimizer):
         return str(self.member)
 
     def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
-        """Run the member, including its requirements."""
+        """Run the member and add its requirements to the graph."""
         start = time.process_time()
         try:
             return self.member.optimize(fgraph, *args, **kwargs)
@@ -152,7 +152,7 @@ class _Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def _as_when_compiling() -> Iterator[list[str]]:
-    """Set the flags that FunctionMaker sets for the optimizer; yield a list of errors logged in the block."""
+    """Set the flags that FunctionMaker sets for the optimizer; yield the list of errors logged in the block."""
     complaints = _Complaints()
     logger = logging.getLogger("theano")
     logger.addHandler(complaints)
@@ -168,7 +168,7 @@ def _as_when_compiling() -> Iterator[list[str]]:
 
 
 def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> SeqOptimizer:
-    """Return a copy of a sequence of optimizers; its members add their CPU seconds to their phases in `seconds`."""
+    """Return a copy of a sequence of optimizers in which each member adds its CPU seconds to its phase in `seconds`."""
     timed = copy.copy(optimizer)
     destroying = False
     for position, member in enumerate(optimizer):
@@ -198,28 +198,28 @@ def _inner_nodes(node: Apply) -> int:
 
 
 def destroyed_ranks(node: Apply) -> set[int]:
-    """Return the ranks of the inputs that a node destroys; a random state, which has no rank, counts as a vector."""
+    """Return the ranks of the inputs that a node overwrites; a random state, which has no rank, counts as 1."""
     destroyed = itertools.chain(*getattr(node.op, "destroy_map", {}).values())
     return {getattr(node.inputs[i].type, "ndim", 1) for i in destroyed}
 
 
 def optimize(specification: Specification, way: Way) -> Measurement:
-    """Optimize a fresh graph of a model once."""
+    """Optimize a fresh clone of a model's graph once; return the measurement."""
     with way.context(), _as_when_compiling() as failures:
         graph = specification.graph()
         before = len(graph.apply_nodes)
         seconds = dict.fromkeys(PHASES, 0.0)
         compiled = _modules_compiled()
-        # Collect the garbage of earlier runs first, so that this run does not collect it.
+        # Collect the garbage of earlier runs now, so that it is not collected while this run is timed.
         gc.collect()
 
         start = time.process_time()
         optimizer = way.mode().optimizer
         seconds["query"] = time.process_time() - start
-        assert isinstance(optimizer, SeqOptimizer)  # the result of a query of Theano's database
+        assert isinstance(optimizer, SeqOptimizer)  # queries of Theano's database return a sequence
         _with_stopwatches(optimizer, seconds).optimize(graph)
         whole = time.process_time() - start
-        # Count within the context, in which optdb has its own module cache.
+        # Count within the context, because optdb has its own module cache there.
         compiled = _modules_compiled() - compiled
 
     return Measurement(
@@ -240,7 +240,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
 
 
 def optimize_warm(specification: Specification, way: Way) -> Measurement:
-    """Optimize a fresh graph, and again if C modules had to be compiled meanwhile."""
+    """Optimize a fresh clone of a model's graph; if C modules had to be compiled, optimize another clone."""
     measurement = optimize(specification, way)
     return optimize(specification, way) if measurement.compiled else measurement
 
@@ -248,9 +248,10 @@ def optimize_warm(specification: Specification, way: Way) -> Measurement:
 def alternate(
     specification: Specification, ways: list[Way], repeat: int, tell: Callable[[str], None] = lambda way: None
 ) -> dict[str, list[Measurement]]:
-    """Measure each way `repeat` times; the ways take turns, so that a slow phase of the machine affects all of them.
+    """Measure each optimizer `repeat` times; they take turns, so that a slow phase of the machine affects all of them.
 
-    Only the last measurement of each way still has its graph. `tell` is called with the name of the way after each run.
+    Only the last measurement of each optimizer still has the optimized graph. `tell` is called with the name of the
+    optimizer after each run.
     """
     runs: dict[str, list[Measurement]] = {way.name: [] for way in ways}
     for _ in range(repeat):

@@ -1,8 +1,8 @@
 """Prints the errors of float32 sums that are accumulated in float32: ``python -m profiles.moments``.
 
-Errors are those of a channel's float32 number, in units in the last place of this number, or of the spread of its terms
-if the spread is larger. The spread is the standard deviation for a mean, and the root of the sum of squared terms for a
-sum. The exact numbers are computed with NumPy's longest floats.
+The error of a channel's number is measured in units in the last place of this number or, if it is larger, of the spread
+of its terms. The spread is the standard deviation for a mean, and the root of the sum of squared terms for a sum. The
+exact numbers are computed with NumPy's longdouble.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from profiles import terminal
 
-#: Shapes of arrays that models of the zoo normalize over all axes except the second.
+#: The shapes of arrays that models normalize over all axes except the second one.
 SHAPES = {
     "cifar_resnet, first": (128, 16, 32, 32),
     "cifar_resnet, last": (128, 64, 8, 8),
@@ -59,7 +59,7 @@ def _cancelling(rng: np.random.Generator, shape: Sequence[int]) -> tuple[np.ndar
     return rng.normal(size=shape), np.where(order % 2, 1e4, -1e4) + rng.normal(size=shape)
 
 
-#: Maps a name to a function that draws arrays and gradients.
+#: Maps the name of a kind of data to a function that draws an array and a gradient.
 DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray, np.ndarray]]] = {
     "normal": _normal,
     "mean 1e5, deviation 1": _large_mean,
@@ -71,7 +71,7 @@ DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class MomentMethod:
-    """A method that computes `QUANTITIES` for an array's channels, and the kind of device whose kernels it uses."""
+    """A method to compute `QUANTITIES` for the channels of an array, and the kind of device whose kernels are used."""
 
     name: str
     device_kind: DeviceKind
@@ -90,7 +90,7 @@ def _by_batch_normalization(context: Context, x: Array, dy: Array) -> list[np.nd
 
 
 def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarray]]:
-    """Return a function that computes `QUANTITIES` by separate reductions, which accumulate in a dtype."""
+    """Return a function that computes `QUANTITIES` by separate reductions, which accumulate in `acc_dtype`."""
 
     def numbers(context: Context, x: Array, dy: Array) -> list[np.ndarray]:
         whole, of_channel = ArraySpec("float32", (False,) * 4), ArraySpec("float32", (True, False, True, True))
@@ -142,19 +142,19 @@ METHODS = (
 
 @dataclass(frozen=True)
 class ExactQuantity:
-    """A quantity of each channel, and the spread of its terms."""
+    """The exact values of a quantity for each channel, and the spread of the terms that are added for it."""
 
     value: np.ndarray
     spread: np.ndarray
 
     def error(self, got: np.ndarray) -> float:
-        """Return the largest error, in units in the last place of the value or of its spread, whichever is larger."""
+        """Return the largest error, in units in the last place of the larger of the value and its spread."""
         unit = np.spacing(np.maximum(np.abs(self.value), self.spread).astype("float32"))
         return float(np.max(np.abs(got - self.value) / unit))
 
 
 def exact(x: np.ndarray, dy: np.ndarray, mean: np.ndarray) -> list[ExactQuantity]:
-    """Return `QUANTITIES`; the deviation uses the exact mean, but the sum of products subtracts the given mean."""
+    """Return the exact `QUANTITIES`; the deviation uses the exact mean, and the sum of products the given mean."""
     x, dy, mean = (array.astype("longdouble") for array in (x, dy, mean))
     exact_mean = x.mean(AXES)
     variance = np.square(x - exact_mean[:, None, None]).mean(AXES)
@@ -164,7 +164,7 @@ def exact(x: np.ndarray, dy: np.ndarray, mean: np.ndarray) -> list[ExactQuantity
 
 
 def errors(method: MomentMethod, device: str, x: np.ndarray, dy: np.ndarray) -> list[float]:
-    """Return the largest error of each quantity."""
+    """Return the largest error of each quantity that a method computes."""
     context = _context(device, method.device_kind)
     numbers = method.numbers(context, from_host(context, x), from_host(context, dy))
     return [want.error(got) for got, want in zip(numbers, exact(x, dy, numbers[0]), strict=True)]
@@ -172,7 +172,7 @@ def errors(method: MomentMethod, device: str, x: np.ndarray, dy: np.ndarray) -> 
 
 @functools.cache
 def _context(device: str, device_kind: DeviceKind) -> Context:
-    """Return a context with the kernels for a kind of device."""
+    """Return a context that uses the kernels for a kind of device."""
     context = Context(device)
     context.profile = context.profile.as_kind(device_kind)
     return context
@@ -180,11 +180,11 @@ def _context(device: str, device_kind: DeviceKind) -> Context:
 
 @dataclass(frozen=True)
 class MomentErrors:
-    """The errors of a method for a kind of data: the largest errors over all shapes."""
+    """The largest errors of a method for a kind of data, over all shapes."""
 
     data: str
     method: str
-    #: One error for each of `QUANTITIES`.
+    #: The error of each of `QUANTITIES`.
     errors: tuple[float, ...]
 
 
@@ -228,7 +228,7 @@ def render(rows: Iterable[MomentErrors]) -> Table:
 @click.option("--data", multiple=True, type=click.Choice(list(DATA)), help="Kind of data; all by default.")
 @terminal.device_option(what="Device, named as in the flag optdb.device.")
 def main(shapes: tuple[str, ...], data: tuple[str, ...], device: str) -> None:
-    """Print the errors of compensated float32 sums, compared with float64, for batch normalization."""
+    """Print the errors of sums that batch normalization needs: compensated float32 sums, and sums in float64."""
     chosen = {name: SHAPES[name] for name in shapes or SHAPES}
     terminal.console().print(render(measure(chosen, data or DATA, device)))
 

@@ -1,9 +1,9 @@
-"""The gains of singleton ops: ``python -m profiles.opcache [MODELS]``.
+"""Measures what singleton ops gain: ``python -m profiles.opcache [MODELS]``.
 
-Each model is optimized with stock and with optdb, each with and without ``optdb.cache``; the four ways take turns in
-one process. The graph of a model is built again for each way, because the cache also has effects while graphs are
-built. Besides the CPU seconds, the table has the number of op objects in the optimized graph, and the number of unequal
-ones.
+Each model is optimized with stock Theano and with optdb, in both cases with and without ``optdb.cache``. These four
+configurations take turns in one process. The model is built again for each configuration, because the cache also has
+effects while graphs are built. The table has the CPU seconds, and for the optimized graph the number of op objects and
+the number of different ops.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from profiles import cli, measure, models, report, terminal, ways
 
 @dataclass(frozen=True)
 class Ops:
-    """The number of op objects in an optimized graph, also inside other ops, and the number of unequal ones."""
+    """The number of op objects in an optimized graph, also inside other ops, and the number of different ops."""
 
     objects: int
     different: int
 
 
 def count_ops(graph: FunctionGraph) -> Ops:
-    """Count the ops that `graph` keeps alive."""
+    """Count all ops in a graph, also inside other ops."""
     found: dict[int, object] = {}
     todo = [node.op for node in graph.apply_nodes]
     while todo:
@@ -42,7 +42,7 @@ def count_ops(graph: FunctionGraph) -> Ops:
 
 
 def _parts(op: PureOp) -> list[PureOp]:
-    """Return the ops that an op holds."""
+    """Return the ops inside an op."""
     parts: list[PureOp] = [op.scalar_op] if hasattr(op, "scalar_op") else []
     if isinstance(op, Scan | theano.scalar.Composite):
         parts.extend(node.op for node in theano.gof.graph.ops(op.inputs, op.outputs))
@@ -52,7 +52,7 @@ def _parts(op: PureOp) -> list[PureOp]:
 def measure_model(
     build: Callable[[], models.Model], repeat: int
 ) -> tuple[str, dict[str, list[measure.Measurement]], dict[str, Ops]]:
-    """Measure one model in all four ways, which take turns; return the model's name, and each way's runs and ops."""
+    """Measure a model in all four configurations in turn; return its name, and the runs and ops by configuration."""
     four = _four_ways()
     specifications = {}
     for way in four:
@@ -79,7 +79,7 @@ def _four_ways() -> list[ways.Way]:
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @terminal.count_option("--repeat", 3, "Number of runs of each way.")
 def main(chosen: tuple, repeat: int) -> None:
-    """Compare optimization of MODELS (all, if none is named) with and without the cache of ops."""
+    """Compare optimization of MODELS (all, if none is named) with and without the op cache."""
     measure_model(lambda: models.build(measure.WARM_UP), 1)
     title = "Singleton ops: CPU seconds without / with, medians; op objects / different ones"
     columns = [column for way in ("stock", "optdb") for column in (way, "ratio", "ops without", "with")]

@@ -1,7 +1,7 @@
-"""Single operations for comparisons of contenders: the device, Theano's C code, NumPy, and a C program.
+"""Single operations that the device, Theano's C code, NumPy and a C program compute, to compare these contenders.
 
-Each contender works on arrays in its own memory (the device's or the host's) and reuses its output array, so the
-measurement excludes transfers. `profiles.stopwatch` times the contenders of a `Task`.
+Each contender computes with arrays in the memory that it uses (the device's or the host's), and reuses its output
+array, so that measurements exclude transfers. `profiles.stopwatch` times the contenders of a `Task`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles import lift, models
 from profiles.steps_of_simulators import batches_of
 
 CXX_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
-#: Only passed to the compiler: the linker would make the whole process flush subnormal numbers to zero.
+#: This option is only passed to the compiler; the linker would make the whole process flush subnormal numbers to zero.
 FAST_MATH = "-ffast-math"
 
 _EXP_TIMES = """
@@ -82,7 +82,7 @@ Contender = Callable[[], object]
 
 @dataclass(frozen=True)
 class Task:
-    """A computation; each contender is a function that computes it, and that waits for the result."""
+    """A computation; each contender is a function that makes the computation and waits for the result."""
 
     name: str
     contenders: dict[str, Contender]
@@ -93,7 +93,8 @@ class Task:
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
     """Yield the tasks; the arrays of a task are freed before the next task is made.
 
-    `elements` is the length of the vectors of elementwise ops; `side` and `products` are sides of square matrices.
+    `elements` is the length of vectors in elementwise ops. `side` and `products` are numbers of rows of square
+    matrices.
     """
     yield _exp_times(elements, device)
     for what, axis in (("all", None), ("rows", 1), ("columns", 0)):
@@ -167,7 +168,7 @@ def _on_device(device: str, values: Sequence[np.ndarray], expression: Expression
 
 
 def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
-    """Return the task of a training step in floatX, on the device and in C; data and results are on the host."""
+    """Return the task of making a training step in floatX, on the device and in C; data and results are on the host."""
     mode = get_default_mode()
     contenders = {}
     with optdb.enable():

@@ -1,7 +1,7 @@
-"""The evaluation of a model's measurements.
+"""Evaluates the measurements of a model.
 
-A `Comparison` holds all runs of a model with stock and with optdb; its numbers are medians over the runs.
-`Comparison.faults` is the verdict: if it is empty, optdb's graph is as good as stock's.
+A `Comparison` holds all runs of a model with stock Theano and with optdb; its numbers are medians over runs. If
+`Comparison.faults` returns an empty list, optdb's graph is as good as that of stock Theano.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STOCK, OPTDB = "stock", "optdb"
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of one model, by `STOCK` and `OPTDB`; the agreement is None if values were not compared."""
+    """All runs of a model, under the keys `STOCK` and `OPTDB`; `agreement` is None if values were not compared."""
 
     model: str
     runs: dict[str, list[Measurement]]
     agreement: Agreement | None
 
     def last(self, way: str) -> Measurement:
-        """Return the last run. Numbers of nodes are taken from this run, because they are the same in all runs."""
+        """Return the last run. Its numbers of nodes are reported, because they are the same in all runs."""
         return self.runs[way][-1]
 
     def seconds(self, way: str) -> float:
@@ -53,7 +53,7 @@ class Comparison:
         return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
 
     def faults(self) -> list[str]:
-        """Return descriptions of what is worse with optdb than with stock."""
+        """Return a message for each thing that is worse with optdb than with stock Theano."""
         stock, ours = self.last(STOCK), self.last(OPTDB)
         faults = []
         if self.agreement is not None and not self.agreement.agree:
@@ -78,12 +78,12 @@ def _ratio(stock: float, ours: float) -> float:
     return stock / ours if ours else math.nan
 
 
-#: A model's name and its two bars, stock's first: for each, the name, all seconds, and the seconds of each part.
+#: A model's name, and a bar for stock Theano and one for optdb: its name, total seconds, and the seconds of each part.
 Bars = tuple[str, Sequence[tuple[str, float, Mapping[str, float]]]]
 
 
 def draw_shares(axes: Any, models: Sequence[Bars], parts: Sequence[str], colors: str) -> None:
-    """Draw two stacked bars for each model, as shares of the first bar's seconds."""
+    """Draw two stacked bars for each model, whose heights are relative to the first bar's seconds."""
     color_of = _colors(parts, colors)
     for position, (_, bars) in enumerate(models):
         whole = bars[0][1]
@@ -100,7 +100,7 @@ def draw_shares(axes: Any, models: Sequence[Bars], parts: Sequence[str], colors:
 
 
 def add_legend(figure: Any, parts: Sequence[str], colors: str) -> None:
-    """Add a legend beside the plot, with the parts in the same order as in the bars."""
+    """Add a legend of the parts beside the plot, in the same order as in the bars."""
     from matplotlib.patches import Rectangle
 
     patches = [Rectangle((0, 0), 1, 1, color=color) for color in reversed(_colors(parts, colors).values())]

@@ -1,7 +1,8 @@
-"""The speed of a device: ``python -m profiles.runtime``.
+"""Measures the speed of a device: ``python -m profiles.runtime``.
 
-Times single operations and training steps: on the device, with Theano's C code, and, for operations, with NumPy and a C
-program. ``--cold MODEL`` instead times a training step from the start of a process to the first result.
+Single operations and training steps are timed on the device and with Theano's C code. Operations are also timed with
+NumPy and a C program. With ``--cold MODEL``, a training step is timed from the start of a process to the first result
+instead.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ SMALL = (1000, 64, (32,))
 
 @dataclass(frozen=True)
 class Race:
-    """The result of a task: for each contender, the seconds of a call in each turn."""
+    """The result of a task: for each contender, the seconds of a call in each measurement."""
 
     task: str
     seconds: dict[str, list[float]]
 
     def median(self, contender: str) -> float:
-        """Return the median seconds of a contender that took part."""
+        """Return the median seconds of a contender that computed the task."""
         return statistics.median(self.seconds[contender])
 
     @property
     def ratio(self) -> float:
-        """Theano's C time divided by the device's."""
+        """The time of Theano's C code divided by that of the device."""
         return self.median(operations.THEANO) / self.median(operations.DEVICE)
 
 
 def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
-    """Time the tasks; the contenders of a task take turns."""
+    """Time the contenders of each task, which take turns; yield the results."""
     for task in tasks:
         yield Race(task.name, stopwatch.race(task.contenders, repeat, task.turn, task.settle))
 
@@ -85,7 +86,7 @@ def render_starts(model: str, starts: Sequence[Start]) -> Table:
 
 
 def write_plot(races: Sequence[Race], path: Path) -> None:
-    """Draw a row for each task: the speed of each contender, relative to Theano's C code."""
+    """Draw the speed of each contender relative to Theano's C code, with a row for each task."""
     with terminal.drawing(path, (9, 1.5 + 0.4 * len(races))) as (figure, axes):
         for contender in operations.CONTENDERS:
             there = [(row, race) for row, race in enumerate(races) if contender in race.seconds]
@@ -179,19 +180,19 @@ def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
         bar = progress.add_task("operations and models", total=None)
         for race in measure(tasks, repeat):
             races.append(race)
-            # Printed at once, because a long run may be stopped before its table.
+            # Print times at once, because a long run may be stopped before the table is printed.
             medians = ", ".join(f"{name} {race.median(name) * 1000:.2f} ms" for name in race.seconds)
             progress.console.print(f"{race.task}: {medians}", highlight=False, soft_wrap=True)
             progress.update(bar, description=f"{race.task}: done")
     return races
 
 
-#: The sides whose starts are compared.
+#: The configurations whose starts are compared.
 SIDES = ("device", "Theano C", "Theano alone")
 
 
 def measure_starts(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
-    """Start a process twice for each of `SIDES`, with empty and full caches, and run one training step of a model."""
+    """Run one training step of a model in a new process, with empty and with full caches, for each of `SIDES`."""
     flags = {
         "device": f"optdb.topo=True,optdb.device={device}",
         "Theano C": "optdb.topo=True",

@@ -1,4 +1,4 @@
-"""How many steps per second several devices run: the commands `devices` and `scaling` of `profiles.distributed`."""
+"""Measures steps per second on several devices: the commands `devices` and `scaling` of `profiles.distributed`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from profiles.clusters import local_client
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.stopwatch import seconds_of
 
-#: Minimum number of steps that warm up before a measurement.
+#: Minimum number of warm-up steps before a measurement.
 _WARM_UP = 24
-#: The ways that `devices` measures in addition to one device.
+#: The ways to use several devices that `devices` measures.
 _WAYS = ("simulators", "whole", "parts")
-#: The models of `devices`, with their sizes; the width is an option.
+#: The models that can be measured, with their default sizes.
 _SIZES: dict[str, dict[str, Any]] = {
     "cifar_resnet": {"n": 3, "width": 64, "size": 32, "rate": 1e-6},
     "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
     "mlp": {"width": 4096},
 }
-#: The axes along which inputs are split, by model; inputs that are not named are split along axis 0.
+#: For each model, the axes along which its inputs are split; other inputs are split along axis 0.
 AXES = {"lstm": {"words": 1, "following": 1}}
-#: The parts of a step that `scaling` shows.
+#: The parts of a step whose times `scaling` prints.
 _PARTS = ("compute", "exchange", "update")
 
 
@@ -75,12 +75,12 @@ def devices(
     dask: bool,
     ways: Sequence[str],
 ) -> None:
-    """Train a net on one device and on several devices in the selected ways, and print the steps per second.
+    """Train a net on one device, and on several devices in the selected ways; print the steps per second.
 
-    The options for blocks and image size only affect cifar_resnet. Ways: 'simulators' runs a simulator for each device
-    in a thread, with a whole batch each; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of
-    each worker's part. Exact steps are timed in calls that wait for their results, and in `train`, whose time is
-    comparable with run_async.
+    The options for blocks and image size only affect cifar_resnet. With 'simulators', a simulator for each device runs
+    in a separate thread, with a whole batch. With 'whole' and 'parts', exact steps are run, with statistics of the
+    whole batch or of each worker's part. Exact steps are timed both in calls that wait for their results, and in
+    `train`, which is comparable with run_async.
     """
     names = list(devices) or _several_devices(count)
     print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
@@ -128,7 +128,7 @@ def devices(
 def _exact_rate(
     train: DataParallel, batches: Sequence[Any], steps: int, settle: float
 ) -> tuple[float, dict[str, float]]:
-    """Return the exact steps per second, and the first worker's median milliseconds for each part of a step."""
+    """Return the exact steps per second, and the median milliseconds of the first worker's parts of a step."""
     rows = []
 
     def step(number: int) -> None:
@@ -145,13 +145,13 @@ def _show(what: str, parts_ms: dict[str, float]) -> None:
 
 
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
-    """Return the steps per second of `train`: all steps by all seconds, because it does not wait for single steps."""
+    """Return the steps per second of `train`, averaged over all steps, because it does not wait for each step."""
     train.train(batches[number % len(batches)] for number in range(2 * _WARM_UP))
     return steps / seconds_of(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
 
 
 def _several_devices(count: int, at_least: int | None = None) -> list[str]:
-    """Return up to `count` GPUs if there are `at_least` (by default `count`), or else two parts of a processor."""
+    """Return at most `count` GPUs; if there are fewer than `at_least`, return two parts of a processor."""
     found = [row for row in optdb.devices() if row.works and not row.profile.quirks.is_memory_checker]
     gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
     if len(gpus) >= (at_least or count):
@@ -166,7 +166,7 @@ def _tiny() -> Any:
 
 
 def _warm_up(step: Callable[[], Any], settle: float) -> None:
-    """Run steps for `settle` seconds, in which kernels are compiled and chosen, and launches are merged."""
+    """Run steps for `settle` seconds; during this time, kernels are compiled and chosen, and launches are merged."""
     stop = time.perf_counter() + settle
     number = 0
     while number < _WARM_UP or time.perf_counter() < stop:
@@ -186,7 +186,7 @@ def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> 
 
 
 def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
-    """Return the total steps per second of several simulators, each in its own thread."""
+    """Return the total number of steps per second of several simulators, each of which runs in a separate thread."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
         _warm_up(partial(_make_steps, sim, batches, 1), settle)
@@ -199,7 +199,7 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, s
 
 
 class Scaled(NamedTuple):
-    """The exact steps per second on a number of devices, and the milliseconds of the parts of a step."""
+    """The number of exact steps per second on some devices, and the milliseconds of each part of a step."""
 
     statistics: str
     #: 'weak' if each device gets a batch, 'strong' if all devices share one.
@@ -228,7 +228,7 @@ def scaling(
     settle: float,
     plot_file: Path | None,
 ) -> None:
-    """Train a net on 1, 2, 4 and more devices: with a batch for each device, and with one batch for all devices."""
+    """Train a net on 1, 2, 4 and more devices, with a batch for each device and with one batch for all devices."""
     found = _several_devices(max(counts, default=8), at_least=1)
     measured = [
         _scaled(name, found[:count], way, kind, batch, steps, settle)
@@ -256,7 +256,7 @@ def scaling(
 def _scaled(
     name: str, devices: Sequence[str], statistics: str, kind: str, batch: int, steps: int, settle: float
 ) -> Scaled:
-    """Train on some devices. A single device uses a simulator, which does not divide the function or exchange sums."""
+    """Train on several devices, or on a single device in a simulator, without dividing the function or adding sums."""
     rows = batch * len(devices) if kind == "weak" else batch
     model = models.build(name, **_SIZES[name], batch=rows)
     f, batches = compiled(model), batches_of(model, 4)
@@ -272,7 +272,7 @@ def _scaled(
 def _rates_of_simulator(
     sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int, settle: float
 ) -> tuple[float, float]:
-    """Return the steps per second of calls that wait for their results, and of `run_async`."""
+    """Return the steps per second if calls wait for their results, and if `run_async` makes the calls."""
     awaited = _rate(lambda number: sim(*batches[number % len(batches)]), steps, settle)
     return awaited, steps / seconds_of(lambda: _run_async(sim, batches, steps).wait())
 
@@ -283,7 +283,7 @@ def _run_async(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> A
 
 
 def _plot(measured: Sequence[Scaled], path: Path) -> None:
-    """Draw rows per second against the number of devices, one line for each way."""
+    """Draw rows per second against the number of devices, with a line for each kind of statistics and of scaling."""
     with terminal.drawing(path, (8, 5)) as (_, axes):
         for statistics, kind in dict.fromkeys(row[:2] for row in measured):
             rows = [row for row in measured if row[:2] == (statistics, kind)]

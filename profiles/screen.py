@@ -1,4 +1,4 @@
-"""Shows comparisons on the terminal: a table of models, a table of phases, and the faults of optdb's graphs."""
+"""Prints comparisons: a table of models, a table of phases, and a list of what is worse with optdb."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORTEST = 0.005
 
 
 def render(comparisons: list[Comparison], baseline: str) -> RenderableType:
-    """Return a table of models, a table of phases, and the faults."""
+    """Return a table of models, a table of phases, and a list of what is worse with optdb."""
     return Group(_models(comparisons, baseline), _phases(comparisons), _faults(comparisons))
 
 

@@ -1,4 +1,4 @@
-"""Measures simulators: what a plan costs in Python per kernel, zero-copy calls, and memory that remains allocated.
+"""Measures the Python time of a plan per kernel, zero-copy calls of simulators, and memory that stays allocated.
 
 ``python -m profiles.simulator --help`` lists the commands.
 """
@@ -27,7 +27,7 @@ from optdb.runtime.context import Context
 from profiles import terminal
 from profiles.stopwatch import race
 
-#: Number of timed loops of calls, and the seconds of each loop.
+#: Number of timed loops of calls, and seconds that each loop takes.
 _LOOPS, _LOOP = 5, 0.1
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 @terminal.count_option("--repeat", 200, "Number of turns of each contender.")
 @terminal.device_option()
 def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) -> None:
-    """Compare a plan with bound commands, and with Theano's C code."""
+    """Compare the time of a plan with that of bound commands, and with that of Theano's C code."""
     contexts.register("measured", device)
     context = get_context("measured")
     chains = {
@@ -126,7 +126,7 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
 
 
 def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
-    """Return a function that calls a simulator; arguments and results of fewer bytes than `nbytes` are copied."""
+    """Return a function that calls a simulator; the calls copy arguments and results of fewer bytes than `nbytes`."""
 
     def call() -> object:
         host_buffers.MIN_ZERO_COPY_BYTES = nbytes
@@ -144,12 +144,12 @@ _DESCRIPTIONS = {
 
 
 def _waiting(function: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that calls another one, and waits for its result."""
+    """Return a function that calls another function, and waits for the result."""
     return lambda: np.asarray(function())
 
 
 def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> theano.compile.Function:
-    """Return a function of a chain of separate operations, after some calls that make its plan."""
+    """Return a function that computes a chain of separate operations; some calls have already made its plan."""
     with theano.change_flags(**{"optdb.merge_launches": merge}):
         function = _compiled_chain(kernels, elements, tanh, target)
         for _ in range(8):
@@ -182,7 +182,7 @@ def _enqueued_by_pyopencl(bound: CommandList) -> None:
 
 @contextmanager
 def _held(context: Context) -> Iterator[None]:
-    """Let commands that the block enqueues run only after the block, because they would slow down the timed code."""
+    """Delay commands that are enqueued in the block to its end, because they would slow down the timed code."""
     context.queue.finish()
     gate = cl.UserEvent(context.cl_context)
     cl.enqueue_barrier(context.queue, wait_for=[gate])
@@ -203,7 +203,7 @@ def _finished(bound: CommandList, queue: cl.CommandQueue) -> None:
 @terminal.count_option("--shapes", 30, "Number of batch sizes.")
 @terminal.device_option()
 def soak(calls: int, shapes: int, device: str) -> None:
-    """Call a training step many times with changing shapes."""
+    """Call a training step many times with arguments of changing shapes."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 5).astype("float32"), "w")
@@ -214,7 +214,7 @@ def soak(calls: int, shapes: int, device: str) -> None:
     data, labels = rng.randn(shapes, 20).astype("float32"), rng.randint(0, 5, shapes).astype("int32")
     table = Table("calls", "resident bytes", "objects of Python")
     for number in range(1, calls + 1):
-        # Make several calls with each shape, so that plans are made and dropped.
+        # Make several calls with each shape, so that plans are made and discarded.
         size = 1 + (number // 5 * 7) % shapes
         result = sim(data[:size], labels[:size])
         if number in (calls // 20, calls // 10, calls // 4, calls // 2, calls):

@@ -1,6 +1,6 @@
-"""Times the starts of processes with empty or full caches, from the interpreter to a function's first calls.
+"""Times processes with empty or full caches, from the start of the interpreter to a function's first calls.
 
-CPU seconds include the compilers that the process starts.
+The CPU seconds include those of compilers that the process starts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ CACHES = ("cold", "warm")
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a process, with one of `CACHES`.
+    """The times of a new process with empty or full caches (one of `CACHES`).
 
-    `cpu` has CPU seconds of each of `CPU_PARTS`, and `wall` has wall seconds of each of `WALL_PARTS`. `compilers` is
+    `cpu` maps each of `CPU_PARTS` to CPU seconds, and `wall` maps each of `WALL_PARTS` to wall seconds. `compilers` is
     the number of C compiler calls. `values` are the outputs of each call, as lists of numbers.
     """
 
@@ -51,7 +51,7 @@ class Start:
 
     @property
     def cpu_total(self) -> float:
-        """CPU seconds of all parts."""
+        """The sum of the CPU seconds of all parts."""
         return sum(self.cpu.values())
 
     @property
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True)
 class _Moment:
-    """A point in time: the wall clock, and the CPU seconds used so far by this process and by its child processes."""
+    """The time of the wall clock, and the CPU seconds that this process and its child processes have used so far."""
 
     wall: float
     own: float
@@ -77,8 +77,7 @@ class _Moment:
 def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[str, float], list[list[Any]]]:
     """Import Theano, build a model, compile it and call it; return `cpu`, `wall` and `values` of a `Start`.
 
-    The process was started at the time `began`. If there are several calls, each one depends on the updates of the
-    calls before.
+    `began` is the time when the process was started. Each call depends on the updates of the previous calls.
     """
     import theano
     from theano.compile.function_module import FunctionMaker
@@ -108,14 +107,14 @@ def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[s
 
 
 class _Stopwatch:
-    """Sums the CPU seconds of a method, counting only the outermost of nested calls."""
+    """Adds up the CPU seconds of a method; of nested calls, only the outermost one counts."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._depth = 0
 
     def around(self, method: Callable[..., None]) -> Callable[..., None]:
-        """Return a method that calls the given method, and adds its CPU seconds."""
+        """Return a method that calls the given method, and adds the CPU seconds of the call."""
 
         @functools.wraps(method)
         def timed(*args: object, **options: object) -> None:
@@ -145,11 +144,11 @@ def measure(
     starting: Callable[[str, str], None] = _ignore,
     started: Callable[[Start], None] = _ignore,
 ) -> list[Start]:
-    """Start a model on each side: with empty caches, and again with the caches that the first start has left.
+    """Start a model in each configuration, with empty caches and again with the caches that this start has filled.
 
-    `sides` maps the name of a side to its THEANO_FLAGS, and `flags` are flags for all sides. `starting` and `started`
-    are called before and after each start. Raise `isolated.Failed` if a start fails, or takes longer than `timeout`
-    seconds.
+    `sides` maps the name of a configuration to its THEANO_FLAGS, and `flags` are flags for all configurations.
+    `starting` is called before each start, and `started` after it. Raise `isolated.Failed` if a start fails, or takes
+    longer than `timeout` seconds.
     """
     starts = []
     for side, own_flags in sides.items():
@@ -184,20 +183,20 @@ def _start(
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return environment variables with which caches are below a folder, and starts of the C compiler are counted."""
+    """Return environment variables that put caches below a folder, and let starts of the C compiler be counted."""
     names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
     caches = {variable: str(folder / name) for variable, name in names.items()}
     return {**caches, "PATH": _search_path_with_counter(folder)}
 
 
 def compilers_started(folder: Path) -> int:
-    """Return how often the C compiler was started with the environment that `caching_below` returns for a folder."""
+    """Return how often the C compiler was started in the environment that `caching_below` returns for a folder."""
     log = folder / "compilers"
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _search_path_with_counter(folder: Path) -> str:
-    """Write a compiler wrapper that logs each call; return a search path that begins with its folder."""
+    """Write a wrapper of the compiler that logs each call; return a search path in which its folder is first."""
     compiler = shutil.which("g++")
     if compiler is None:
         return os.environ["PATH"]

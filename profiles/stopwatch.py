@@ -1,4 +1,4 @@
-"""Times contenders that take turns, so that a busy phase of the machine affects all of them; reads CPU seconds."""
+"""Times functions that take turns, so that a busy phase of the machine affects all of them; reads CPU seconds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PAUSE = 0.05
 def race(
     contenders: Mapping[str, Callable[[], object]], repeat: int, turn: float = 0.0, settle: float = 0.0
 ) -> dict[str, list[float]]:
-    """Let the contenders take turns; return, for each contender, the mean wall seconds of a call in each turn.
+    """Call functions in turn; return, for each function, the mean wall seconds of a call in each turn.
 
-    In a turn, a contender is called repeatedly for at least `turn` seconds. Before the first turn, it is called for at
-    least `settle` seconds, since repeated calls may get faster.
+    In a turn, a function is called repeatedly for at least `turn` seconds. Before the first turn, each function is
+    called for at least `settle` seconds, because repeated calls may get faster.
     """
     for contender in contenders.values():
         for _ in range(WARM_UP):
@@ -43,7 +43,7 @@ def race(
 
 
 def seconds_of(*calls: Callable[[], object]) -> float:
-    """Make some calls, and return the seconds that they take together."""
+    """Make some calls, and return the seconds that all calls together take."""
     start = time.perf_counter()
     for call in calls:
         call()
@@ -57,7 +57,7 @@ def cpu_seconds() -> float:
 
 
 def _call(contender: Callable[[], object], at_least: float) -> float:
-    """Call a contender for at least some seconds; return the mean seconds of a call."""
+    """Call a function repeatedly for at least `at_least` seconds; return the mean seconds of a call."""
     start, calls, taken = time.perf_counter(), 0, 0.0
     while not calls or taken < at_least:
         contender()

@@ -1,4 +1,4 @@
-"""What the command lines share: options, tables, progress bars, plots, and files of numbers."""
+"""Common code of the command lines: options, tables, progress bars, plots, and files of numbers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def console() -> Console:
 
 
 class Picture(click.Path):
-    """The path of a plot; if Matplotlib is missing, the option is rejected before anything is measured."""
+    """The path of a plot; if Matplotlib is missing, the path is rejected before anything is measured."""
 
     name = "file"
 
@@ -50,7 +50,7 @@ class Picture(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Reject any file if Matplotlib is missing."""
+        """Reject any path if Matplotlib is missing."""
         if find_spec("matplotlib") is None:
             self.fail("there is no Matplotlib to draw it with. The cure: pip install 'optdb[profiles]'", param, ctx)
         return Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -64,17 +64,17 @@ json_option: OptionDecorator = click.option(
 
 
 def count_option(name: str, default: int, what: str, least: int = 1) -> OptionDecorator:
-    """Return an option for a number that is at least `least`."""
+    """Return an option for an integer that is at least `least`."""
     return click.option(name, type=click.IntRange(min=least), default=default, show_default=True, help=what)
 
 
 def device_option(default: str = "opencl", what: str = "Device to use.") -> OptionDecorator:
-    """Return the option for a device, named as in the flag optdb.device."""
+    """Return the option for a device, which is named as in the flag optdb.device."""
     return click.option("--device", default=default, show_default=True, help=what)
 
 
 def table(*columns: str, left: Collection[str] = (), **options: Any) -> Table:
-    """Return a table whose columns are justified to the right, except those in `left`."""
+    """Return a table whose columns are right-justified, except for the columns in `left`."""
     result = Table(**options)
     for column in columns:
         result.add_column(column, justify="left" if column in left else "right")
@@ -89,8 +89,8 @@ def progress() -> Progress:
 
 @contextmanager
 def drawing(path: Path, size: tuple[float, float], rows: int = 1, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes, which the block draws into; then write the plot."""
-    import matplotlib  # takes a second to import
+    """Yield a figure and its axes; write the plot to a file after the block."""
+    import matplotlib  # imported here because the import takes a second
 
     matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
@@ -98,20 +98,20 @@ def drawing(path: Path, size: tuple[float, float], rows: int = 1, **options: Any
     figure, axes = pyplot.subplots(rows, figsize=size, layout="constrained", **options)
     yield figure, axes
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Leave out the date, so that equal numbers make equal files.
+    # Leave out the date, so that equal numbers produce equal files.
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 
 
 def write_json(numbers: Any, path: Path | None) -> None:
-    """Write numbers as JSON to a file if a path is given; the numbers may be in dataclasses."""
+    """If a path is given, write numbers, which may be in dataclasses, to a JSON file."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(numbers, indent=1, default=asdict) + "\n")
 
 
 def print_paths(**paths: Path | None) -> None:
-    """Print the names of the files that were written, and what they contain."""
+    """Print the names of the files that were written, and what the files contain."""
     for what, path in paths.items():
         if path is not None:
             console().print(f"{what}: {path}", soft_wrap=True)

@@ -1,8 +1,8 @@
 """Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
 
-All nodes of a model run in Python and then, from the same values of the shared variables, in C. A difference is
-relative to the largest number of the array. Rounding alone may cause large differences: one column shows how far two
-runs in the first tier differ whose initial floats differ by a few units in the last place.
+All nodes of a model run in Python and then, with the same initial values of the shared variables, in C. A difference is
+relative to the largest number of the array. Rounding alone may cause large differences. One column therefore shows the
+difference of two runs in the first tier with initial floats that differ by a few units in the last place.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from profiles.training import nudged, value_difference
 
 __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 
-#: Maximum difference between the tiers, by floatX.
+#: Maximum difference between the tiers, for each floatX.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
-#: A larger difference is accepted up to this multiple of the effect of nudged initial values.
+#: A larger difference is also accepted if it is at most this multiple of the effect of nudges.
 CHAOS = 4
 
-#: The size of a nudge, in units in the last place.
+#: The number of units in the last place by which a nudge changes a float.
 _UNITS = 2
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison of both tiers for one model: the largest difference, and the value in which it occurs (`where`).
+    """The largest difference between the tiers for a model, and the name of the array that it occurs in (`where`).
 
-    `chaos` is the effect of nudging arguments and shared variables on the values of the first tier. `in_python` and
-    `in_c` are numbers of nodes in the first and in the second tier.
+    `chaos` is the difference that nudging arguments and shared variables makes in the first tier. `in_python` is the
+    number of nodes that the first tier runs in Python, and `in_c` the number that run in C afterwards.
     """
 
     model: str
@@ -55,12 +55,12 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance, or within `CHAOS` times the effect of nudges."""
+        """Whether the difference is at most the tolerance, or at most `CHAOS` times the effect of nudges."""
         return self.difference <= max(TOLERANCE[self.floatX], CHAOS * self.chaos)
 
 
 def measure(name: str) -> tuple[float, str, float, int, int]:
-    """Compute a model in both tiers; return the fields of a `Compared`, in order."""
+    """Compute a model in both tiers; return the numbers of a `Compared` in the order of the fields."""
     import theano
 
     import optdb
@@ -92,7 +92,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
 
 
 def _hold_compilers() -> Callable[[], None]:
-    """Make background compilers wait; return a function that lets them start."""
+    """Make background compilers wait; return a function that lets the compilers start."""
     from optdb.host.theano.clinker.tiers.background import background
 
     may_begin, run = threading.Event(), background.run
@@ -108,7 +108,7 @@ def _hold_compilers() -> Callable[[], None]:
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
     """Compare the tiers of a model in a separate process."""
     with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
-        # Use an empty compiledir: the first tier would use modules that are already built.
+        # Use an empty compiledir, because the first tier would otherwise use modules that are already built.
         flags = f"floatX={dtype},optdb.topo=True,optdb.tiered=True,base_compiledir={Path(made, 'theano')}"
         env = starts.caching_below(Path(made))
         numbers = isolated.call("profiles.tier_values:measure", name, flags=flags, env=env, timeout=timeout)
@@ -134,10 +134,10 @@ def render(compared: Sequence[Compared]) -> Table:
 @click.option("--floatX", "dtypes", multiple=True, type=click.Choice(list(TOLERANCE)), help="Can be repeated.")
 @click.option("--timeout", default=3600.0, show_default=True, help="Timeout of a model, in seconds.")
 def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> None:
-    """Compare the values of both tiers of MODELS; by default, of all models of the zoo.
+    """Compare the values that MODELS have in both tiers; by default, all models of the zoo are compared.
 
-    The exit status is 1 if a model fails, or if its difference exceeds both the tolerance (1e-6 in float32, 1e-12 in
-    float64) and the effect of rounding on the model.
+    The exit status is 1 if a model fails, or if a difference exceeds both the tolerance (1e-6 in float32, 1e-12 in
+    float64) and the effect of rounding.
     """
     compared, failures = [], []
     for name in chosen or models.known():

@@ -1,7 +1,7 @@
 """Compares training on the device with training on the host: ``python -m profiles.train [MODELS]``.
 
-A chaotic model is trained a second time, with settings that make it less chaotic (see ``training``). The exit status is
-0 only if, for each model, device and host agreed the first or the second time.
+If a model is chaotic, it is trained a second time with settings that make it less chaotic (see ``training``). The exit
+status is 0 if, for each model, device and host agreed in the first or the second training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STYLES = {SAME: "green", CHAOTIC: "yellow", DIFFERS: "bold red", FAILS: "bold re
 
 
 def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[Comparison]:
-    """Compare models in turn, with a progress bar on standard error."""
+    """Compare models one after the other, with a progress bar on standard error."""
     comparisons = []
     with terminal.progress() as progress:
         task = progress.add_task("", total=len(names))
@@ -36,7 +36,7 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
                 print(f"{name}: training on both sides", file=sys.stderr, flush=True)
             comparisons.append(one(name))
             progress.advance(task)
-            # Printed at once, because a long run may be stopped before its tables.
+            # Print each result at once, because a long run may be stopped before the tables are printed.
             for trained in with_calm(comparisons[-1:]):
                 line = f"{described(trained)}: {trained.verdict}"
                 progress.console.print(line, style=STYLES[trained.verdict], highlight=False)
@@ -44,7 +44,7 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
 
 
 def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
-    """Yield each comparison, followed by its repetition with calmer settings, if there was one."""
+    """Yield each comparison and, if it was repeated with calmer settings, the repetition."""
     for comparison in comparisons:
         yield comparison
         if comparison.calm is not None:
@@ -52,7 +52,7 @@ def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
 
 
 def described(comparison: Comparison) -> str:
-    """Return the model's name, floatX and the sizes that were replaced."""
+    """Return a text with the model's name, floatX and the sizes that were replaced."""
     sizes = "".join(f", {name} {size:g}" for name, size in comparison.sizes.items())
     return f"{comparison.model}, {comparison.floatX}{sizes}"
 
@@ -89,7 +89,7 @@ def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
 
 
 def render_stayed(comparisons: Sequence[Comparison]) -> Table:
-    """Return the table of nodes that were left on the host, with a row for each reason."""
+    """Return a table of the nodes that were left on the host, with a row for each op and reason."""
     table = Table(title="Nodes that stayed on the host", show_lines=True)
     table.add_column("model")
     table.add_column("because", overflow="fold")
@@ -107,7 +107,7 @@ def render_stayed(comparisons: Sequence[Comparison]) -> Table:
 
 
 def numbers(comparisons: Sequence[Comparison]) -> dict[str, object]:
-    """Return all numbers, except the outputs themselves."""
+    """Return all numbers of a comparison except the outputs."""
     rows = []
     for comparison in with_calm(comparisons):
         row = {**asdict(comparison), "differences": comparison.differences(), "chaos": comparison.chaos()}
@@ -125,7 +125,7 @@ class Size(click.ParamType):
     name = "size"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Convert ``name=number`` to a pair; reject anything else."""
+        """Convert ``name=number`` to a pair of name and number; reject any other text."""
         name, _, number = value.partition("=")
         size: float | None
         try:
@@ -157,7 +157,7 @@ class Size(click.ParamType):
 @click.option("--stayed/--no-stayed", default=True, show_default=True, help="List the nodes that stayed on the host.")
 @terminal.json_option
 def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, sizes: tuple, **options: Any) -> None:
-    """Train MODELS (all, if none is named) on the device and on the host, and compare."""
+    """Train MODELS (all, if none is named) on the device and on the host, and compare the results."""
     settings = Settings(floatX=float_x, sizes=dict(sizes), **options)
     comparisons = compare_all(list(chosen) or models.known(), lambda name: compare(name, settings))
     console = terminal.console()

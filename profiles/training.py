@@ -1,8 +1,8 @@
 """Trains a model on the host and on the device, each in a separate process, and compares the results.
 
 In a chaotic model, a rounding error in the first step affects all digits in the tenth. A difference is therefore not
-attributed to the device if nudged initial values have a comparable effect on the host (`CHAOS`). The model is then
-trained once more with calmer settings (`calmed`), and passes only if device and host agree.
+blamed on the device if nudges of the initial values have a comparable effect on the host (`CHAOS`). In this case, the
+model is trained again with calmer settings (`calmed`), and passes only if device and host agree.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ NUDGES, UNITS = 3, 8
 
 @dataclass
 class Training:
-    """The results of training on one side: on the host or on the device.
+    """The results of training a model, either on the host or on the device.
 
-    `outputs` has the numbers of each output for each step; `nudged` has the same for each repetition with initial
-    values that were changed by a few units in the last place. `compiling` is the seconds to compile, and `step` the
-    median seconds of a step, without the first one. Nodes exclude transfers. `stayed` lists the nodes that were left on
-    the host, as rows `[op, reason, count]`.
+    `outputs` has the numbers of each output for each step. `nudged` has such a list for each repetition with nudged
+    initial values, that is, values that are changed by a few units in the last place. `compiling` is the number of
+    seconds to compile. `step` is the median number of seconds of all steps but the first one. Nodes exclude transfers.
+    `stayed` lists the nodes that were left on the host, as rows `[op, reason, count]`.
     """
 
     outputs: list[list[Any]]
@@ -59,7 +59,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training; `device` is the flag ``optdb.device``, and `sizes` replace the models' own."""
+    """The settings of training; `device` is the flag ``optdb.device``, and `sizes` replace default sizes."""
 
     steps: int = 20
     device: str = "opencl"
@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass
 class Comparison:
-    """A model's results on host and device (None if either failed); `calm` repeats a chaotic comparison, calmer."""
+    """A model's results on host and device, None if it failed; `calm` repeats a chaotic comparison, calmer."""
 
     model: str
     host: Training | None = None
@@ -82,30 +82,30 @@ class Comparison:
     calm: Comparison | None = None
 
     def differences(self) -> list[float]:
-        """Return the relative difference of each step: the largest among the step's outputs."""
+        """Return, for each step, the largest relative difference of an output between host and device."""
         if self.host is None or self.device is None:
             return []
         return _by_step(self.host.outputs, self.device.outputs)
 
     def chaos(self) -> list[float]:
-        """Return, for each step, the largest change so far of the host's outputs that is caused by nudges."""
+        """Return, for each step, the largest change that nudges have caused so far in the host's outputs."""
         if self.host is None:
             return []
         moved = [_by_step(self.host.outputs, nudged) for nudged in self.host.nudged]
         return list(itertools.accumulate(map(max, zip(*moved)), max))
 
     def moved(self) -> float:
-        """Return how much the host's outputs changed during training; if they did not, equality proves nothing."""
+        """Return how much the host's outputs change during training; without a change, equality proves nothing."""
         return max(map(difference, self.host.outputs[0], self.host.outputs[-1])) if self.host is not None else 0.0
 
     @property
     def agrees(self) -> bool:
-        """Whether host and device gave the same results; for a chaotic model, with calmer settings."""
+        """Whether host and device agreed or, if the model is chaotic, agreed with calmer settings."""
         return self.verdict == SAME or (self.verdict == CHAOTIC and self.calm is not None and self.calm.agrees)
 
     @property
     def verdict(self) -> str:
-        """`SAME`, `CHAOTIC` (too sensitive to rounding for a verdict), `DIFFERS` or `FAILS`."""
+        """The verdict: `SAME`, `CHAOTIC` (too sensitive to rounding for a comparison), `DIFFERS` or `FAILS`."""
         if self.error:
             return FAILS
         tolerance = TOLERANCE[self.floatX]
@@ -121,7 +121,7 @@ def _by_step(theirs: list[list[Any]], ours: list[list[Any]]) -> list[float]:
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return the largest difference, relative to the largest number; infinite if shapes or infinities differ."""
+    """Return the largest difference of two arrays, relative to the largest number; infinite if shapes differ."""
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return math.inf
@@ -133,7 +133,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def value_difference(a: Any, b: Any) -> float:
-    """Return the difference of two values; infinite if dtypes, integers or states of random generators differ."""
+    """Return the relative difference of two values; infinite if dtypes, integers or random states differ."""
     if isinstance(a, np.random.RandomState):
         states = zip(a.get_state(), b.get_state(), strict=True)
         return 0.0 if all(np.array_equal(*pair) for pair in states) else math.inf
@@ -146,7 +146,7 @@ def value_difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Compile a model on the side that the flags select, and run some steps; with `nudge`, repeat the steps."""
+    """Compile a model, as the flags say, and run some steps; with `nudge`, repeat the steps with nudged values."""
     model = models.build(name, **sizes)
     start = time.perf_counter()
     function = theano.function(model.inputs, model.outputs, updates=model.updates)
@@ -188,16 +188,16 @@ def _steps(function: Callable[..., list], data: Sequence[np.ndarray], steps: int
 
 
 def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
-    """Return a float array with each number changed by a few units in the last place; other arrays unchanged."""
+    """Change each number of a float array by a few units in the last place; return other arrays unchanged."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     signs = np.random.default_rng(seed).choice([-1, 1], value.shape)
-    # NumPy returns a number, not an array, for an array of rank 0.
+    # Convert the result, because NumPy returns a number instead of an array of rank 0.
     return np.asarray(value * (1 + signs * units * np.finfo(value.dtype).eps), value.dtype)
 
 
 def compare(name: str, settings: Settings) -> Comparison:
-    """Train a model on host and device; if it is chaotic, train it again with calmer settings."""
+    """Train a model on host and device; if the model is chaotic, train it again with calmer settings."""
     comparison = _compare(name, settings)
     calmer = calmed(name, settings)
     if comparison.verdict == CHAOTIC and calmer != settings:
@@ -206,7 +206,7 @@ def compare(name: str, settings: Settings) -> Comparison:
 
 
 def calmed(name: str, settings: Settings) -> Settings:
-    """Return calmer settings: float64, and sizes with which the model is not chaotic, if any are known."""
+    """Return settings with float64 and, if known for this model, sizes with which it is not chaotic."""
     return replace(settings, floatX="float64", sizes={**settings.sizes, **CALM.get(name, {})})
 
 

@@ -1,7 +1,7 @@
-"""The ways to optimize that are compared: three of Theano's own, and optdb's.
+"""The optimizers that are compared: three of Theano's own, and optdb's.
 
-A `Way` consists of the mode whose optimizer is queried, and a context. ``measure`` enters the context only for one run
-at a time, so that ways can take turns in one process.
+A `Way` consists of a mode, whose optimizer is queried, and a context. ``measure`` enters the context for each run, so
+that several optimizers can take turns in one process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BASELINES = ("fast_run", "fast", "o3")
 
 @dataclass(frozen=True)
 class Way:
-    """A way to optimize: the mode whose optimizer is queried, and the context of a whole run."""
+    """An optimizer: the mode that is queried for it, and a context in which each run is made."""
 
     name: str
     mode: Callable[[], Mode]
@@ -33,10 +33,10 @@ def _fast_run() -> Mode:
 
 
 def stock(baseline: str = "fast_run") -> Way:
-    """Return the way of Theano's own optimizer.
+    """Return Theano's own optimizer.
 
-    The baseline is one of three: ``fast_run``; ``fast``, which is ``fast_run`` with ``cycle_detection=fast``; and
-    ``o3``, which does nothing in place.
+    The baseline is one of three: ``fast_run``, ``fast`` (``fast_run`` with ``cycle_detection=fast``), or ``o3``, which
+    does nothing in place.
     """
     if baseline not in BASELINES:
         raise ValueError(f"no baseline is named {baseline!r}; known are: {', '.join(BASELINES)}")
@@ -53,12 +53,12 @@ def stock(baseline: str = "fast_run") -> Way:
 
 
 def topological() -> Way:
-    """Return the way of Theano's ``fast_run`` with optdb's engine in its phases."""
+    """Return Theano's ``fast_run`` with optdb's engine in its phases."""
     return Way("optdb", _fast_run, optdb.enable)
 
 
 def with_op_cache(way: Way) -> Way:
-    """Return the same way with optdb's op cache installed, with which equal ops are the same object."""
+    """Return the same optimizer with optdb's op cache installed, which makes equal ops the same object."""
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:

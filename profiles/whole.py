@@ -1,6 +1,6 @@
-"""Compares theano.function as a whole: from the start of a process to a function, with empty or full caches.
+"""Compares the time from the start of a process to a compiled function, with empty or full caches.
 
-`profiles.starts` starts the processes; this module compares the starts with Theano alone and with optdb.
+`profiles.starts` starts the processes. This module compares processes with Theano alone and with optdb.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLAGS = {STOCK: "optdb.topo=False,optdb.clinker=False", OPTDB: "optdb.topo=True"
 
 
 def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[Start]:
-    """Start a model with Theano alone and with optdb: with empty caches, and again with the caches of that start."""
+    """Start a model with Theano alone and with optdb, with empty caches and again with the filled caches."""
     flags = f"floatX={models.dtype_of(name)}"
     return starting.measure(
         name, FLAGS, flags, timeout=timeout, started=lambda start: tell(f"{start.side}, {start.cache}")
@@ -32,7 +32,7 @@ def measure(name: str, timeout: float | None = None, tell: Callable[[str], None]
 
 
 def render(starts: Sequence[Start]) -> RenderableType:
-    """Return a table for each of `CACHES`."""
+    """Return a table for empty caches and a table for full caches."""
     return Group(*(_table(starts, cache) for cache in CACHES))
 
 
@@ -73,12 +73,12 @@ def _pairs(starts: Sequence[Start], cache: str) -> list[tuple[Start, Start]]:
 
 
 def numbers(starts: Sequence[Start]) -> list[dict[str, object]]:
-    """Return all numbers, for a file."""
+    """Return all numbers in the form in which they are written to a file."""
     return [{**asdict(start), "cpu_total": start.cpu_total, "wall_total": start.wall_total} for start in starts]
 
 
 def write_plot(starts: Sequence[Start], path: Path) -> None:
-    """Draw a stacked bar for each start; its parts are shares of stock's time with the same caches."""
+    """Draw a stacked bar for each start, relative to the time of stock Theano with the same caches."""
     with terminal.drawing(path, (11, 8), len(CACHES)) as (figure, rows):
         for axes, cache in zip(rows, CACHES, strict=True):
             bars = [

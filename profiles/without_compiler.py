@@ -1,8 +1,8 @@
-"""The cost of a training step without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
+"""Measures a training step without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
 
-Each model runs steps in a process with a compiler and in a process without one (`cxx=`). Both processes use the engine
-and one thread. A time is the CPU seconds of the fastest of several steps after the first one. With ``--small``, models
-have their default sizes.
+Each model runs steps in a process with a compiler and in a process without a compiler (`cxx=`). Both processes use the
+engine and one thread. A time is the number of CPU seconds of the fastest of several steps; the first step does not
+count. With ``--small``, models have their default sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from profiles.first import ONE_THREAD, TRAINED_SIZES
 @click.option("--small", is_flag=True, help="Use the models' default sizes.")
 @terminal.count_option("--repeat", 10, "Number of steps after the first one.")
 def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
-    """Compare a step of each of MODELS without a C compiler with a step of its C code."""
+    """Compare the time of a training step of MODELS without a C compiler with that of C code."""
     table = Table("model", "C, ms", "without, ms", "ratio")
     ratios = []
     for name in models or tuple(TRAINED_SIZES):
@@ -41,7 +41,7 @@ def _step_s(name: str, sizes: dict[str, int], repeat: int, flags: str) -> float:
 
 
 def measure(name: str, sizes: dict[str, Any], repeat: int) -> float:
-    """Return the CPU seconds of the fastest of several steps of a model."""
+    """Return the CPU seconds of the fastest of several training steps of a model."""
     import theano
 
     import optdb

@@ -1,7 +1,7 @@
 """Nets of `profiles.models`, written as JAX users write them, with the same initial values and training rules.
 
-A net consists of a loss and a training rule. `trainer` takes the initial values from a model's shared variables, so
-both sides compute the same numbers, within rounding.
+A net consists of a loss and of a training rule. `trainer` takes the initial values from a model's shared variables, so
+that JAX and Theano compute the same numbers, within rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ADAMS_RATE, DECAY_OF_SQUARES = 1e-3, 0.999
 #: Epsilon of Theano's batch normalization, and of the layer normalization of `profiles.models.attention`.
 EPSILON_OF_BATCHES, EPSILON_OF_LAYERS = 1e-4, 1e-5
 
-#: Takes parameters and data; returns the cost, and means and variances of the batch for running averages.
+#: A function that takes parameters and data; it returns the cost, and the batch's means and variances for running
+#: averages.
 Loss = Callable[..., tuple[Any, list[Any]]]
 
 
@@ -31,8 +32,8 @@ Loss = Callable[..., tuple[Any, list[Any]]]
 class Net:
     """A net for JAX.
 
-    The loss takes the parameters, in the order in which the model trains them, the data, and sizes by name. The rule is
-    'momentum' or 'adam'.
+    The loss takes the parameters (in the order in which the model trains them), the data, and named sizes. The training
+    rule is 'momentum' or 'adam'.
     """
 
     loss: Loss
@@ -98,7 +99,7 @@ def _gru(parameters: list[Any], x: Any, y: Any) -> tuple[Any, list[Any]]:
         return (1 - update) * hidden + update * new, None
 
     start = jnp.zeros((x.shape[1], across[0].shape[0]), x.dtype)
-    hidden, _ = lax.scan(step, start, x, unroll=True)  # the model's graph is unrolled too
+    hidden, _ = lax.scan(step, start, x, unroll=True)  # the graph of Theano's model is also unrolled
     return _cross_entropy(hidden @ matrix + offset, y), []
 
 
@@ -166,7 +167,7 @@ def _transformer(parameters: list[Any], x: Any, y: Any, heads: int, blocks: int 
     return _cross_entropy(dense(normalized(x).mean(1)), y), []
 
 
-#: Nets by the names of `profiles.models`.
+#: The nets, by the names that `profiles.models` uses.
 NETS: Mapping[str, Net] = {
     "mlp": Net(_mlp, "momentum"),
     "lstm": Net(_lstm, "momentum"),
@@ -177,7 +178,7 @@ NETS: Mapping[str, Net] = {
 
 
 def _values(model: Model) -> list[np.ndarray]:
-    """Return a model's initial values, with filters flipped: Theano convolves, and JAX correlates."""
+    """Return a model's initial values; flip the filters, because Theano convolves, and JAX correlates."""
     values = [variable.get_value() for variable in model.updates]
     return [value[..., ::-1, ::-1] if value.ndim == 4 else value for value in values]
 
@@ -185,8 +186,8 @@ def _values(model: Model) -> list[np.ndarray]:
 def trainer(model: Model, **sizes: int) -> tuple[Callable[..., Any], Any]:
     """Return a training step of a model in JAX, and its first state.
 
-    The step takes the state, whose memory it donates, and the data; it returns a new state and the cost. `sizes` are
-    those that the parameters' shapes do not determine: `n` of cifar_resnet, `heads` of transformer.
+    The step takes the state and the data, and returns a new state and the cost; the memory of the old state is reused.
+    `sizes` has the sizes that the parameters' shapes do not determine, such as `heads` of transformer.
     """
     import jax
     import jax.numpy as jnp

@@ -1,8 +1,8 @@
-"""The times of single kernels on a GPU, compared with CuPy: ``python -m profiles.gpu.kernels``.
+"""Compares the times of single kernels on a GPU with CuPy: ``python -m profiles.gpu.kernels``.
 
-All operations are float32. Times are milliseconds of a step within a call of many steps, by the host's clock, and of
-the step's kernels, by the device's clock. Without ``CUPY_TF32=1``, CuPy uses no tensor cores; optdb uses them with
-``THEANO_FLAGS=optdb.matmul_precision=default``.
+All operations are float32. One time is that of a step in a call of many steps, by the host's clock. The other time is
+that of the step's kernels, by the device's clock. Both are in milliseconds. CuPy uses tensor cores only with
+``CUPY_TF32=1``, and optdb only with ``THEANO_FLAGS=optdb.matmul_precision=default``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
 from profiles import terminal
 
-#: Number of elements in ``exp(x) * y``, side of the summed matrix, and sides of the multiplied matrices.
+#: Number of elements of ``exp(x) * y``, number of rows of the summed square matrix, and of the multiplied ones.
 LARGE, SIDE, PRODUCTS = 200_000_000, 16384, (1024, 2048, 4096)
 SMALL, SMALL_SIDE, SMALL_PRODUCTS = 1000, 32, (8,)
 AXES = {"all": None, "rows": 1, "columns": 0}
@@ -37,12 +37,12 @@ def _random(*shape: int) -> np.ndarray:
 
 
 def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield names and results of the operations."""
+    """Yield pairs of an operation's name and its symbolic result."""
     x, y = (theano.shared(_random(large)) for _ in range(2))
     yield "exp(x) * y", tt.exp(x) * y
     x = theano.shared(_random(side, side))
     for name, axis in AXES.items():
-        # `keepdims`, because a simulator computes 0-d values on the host, while CuPy computes them on the device.
+        # Use `keepdims`, because a simulator computes 0-d values on the host, while CuPy computes them on the device.
         yield f"sum, {name}", x.sum(axis=axis, keepdims=axis is None)
     for n in products:
         a, b = (theano.shared(_random(n, n)) for _ in range(2))
@@ -50,7 +50,7 @@ def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator
 
 
 def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield names of the same operations and of copies of the same sizes, each with a function that runs it in CuPy."""
+    """Yield pairs of an operation's name and a function that runs the operation in CuPy; one operation is a copy."""
     import cupy
 
     fused = cupy.ElementwiseKernel("T x, T y", "T z", "z = exp(x) * y", "exp_times")
@@ -67,7 +67,7 @@ def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[t
 
 
 def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
-    """Return the milliseconds in which a device computes and stores a result, and the milliseconds of its kernels."""
+    """Return the milliseconds that a device takes to compute and store a result, and those that the kernels take."""
     none = np.zeros(list(map(int, result.broadcastable)), result.dtype)
     kept = theano.shared(none, broadcastable=result.broadcastable)
     mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
@@ -77,14 +77,14 @@ def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
         finish(sim)
         start = time.perf_counter()
         sim.call_n_times(repeat)
-        # Calls without results return before the device is done.
+        # Wait, because a call without results returns before the device is done.
         finish(sim)
         step = (time.perf_counter() - start) / repeat * 1e3
         return step, statistics.median(_time_kernels(sim) for _ in range(5))
 
 
 def _time_kernels(sim: optdb.SimulatorOCL) -> float:
-    """Return the milliseconds that a step's kernels take together."""
+    """Return the total milliseconds of all kernels of a step."""
     timer = Timer()
     timer.begin()
     with listened(timer):
@@ -110,7 +110,7 @@ def time_cupy(run: Callable[[], Any], repeat: int) -> float:
 
 
 def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]) -> str:
-    """Return the bytes or operations per second, as text."""
+    """Return a text with the bytes or the operations per second."""
     large, side, _ = sizes
     if name.startswith("product"):
         return f"{2 * int(name.split()[-1]) ** 3 / milliseconds / 1e9:.1f} TFLOP/s"
@@ -125,7 +125,7 @@ def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]
 @click.option("--only", default="", help="Only work whose name contains this text, such as product.")
 @click.option("--small", is_flag=True, help="Use small operands, for a quick test.")
 def main(device: str, repeat: int, cupy: bool, only: str, small: bool) -> None:
-    """Measure elementwise work, sums and products."""
+    """Measure elementwise operations, sums and matrix products."""
     if cupy and find_spec("cupy") is None:
         raise click.UsageError("CuPy is not installed. The cure: pip install cupy-cuda12x, or --no-cupy")
     sizes = (SMALL, SMALL_SIDE, SMALL_PRODUCTS) if small else (LARGE, SIDE, PRODUCTS)

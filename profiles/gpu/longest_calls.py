@@ -1,8 +1,8 @@
-"""The longest calls while launches are merged, and their causes: ``python -m profiles.gpu.longest_calls``.
+"""Finds the longest calls while launches are merged, and their causes: ``python -m profiles.gpu.longest_calls``.
 
-Each model trains in a separate process with empty caches. A call's ratio is relative to the median of the calls before
-it. The events during each of the longest calls are listed below the call. A thread samples the positions of the others;
-if it could not, another thread held the GIL, or the machine was busy.
+Each model trains in a separate process with empty caches. The duration of a call is compared with the median duration
+of the calls before it. For each of the longest calls, the events during the call are listed. One thread samples the
+positions of the other threads. If no sample was possible, another thread held the GIL, or the machine was busy.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from profiles.gpu.steps import SIZES, SMALL, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 
 MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
-#: Number of preceding calls whose median a call is compared with.
+#: A call is compared with the median of this many calls before it.
 _BEFORE = 100
-#: Minimum number of measured calls after the launches to merge are chosen.
+#: Minimum number of measured calls after optdb has chosen the launches to merge.
 _SETTLED = 300
-#: Interval of samples in seconds. A call is sampled once it has taken this multiple of the median time.
+#: Seconds between two samples. Threads are sampled once a call has taken this multiple of the median time.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
-#: Maximum number of calls over twice the median that are listed.
+#: Maximum number of listed calls that take more than twice the median time.
 _MOST_SHOWN = 40
-#: The watching thread's note if it could not sample.
+#: The event that is recorded if the thread could not sample.
 _UNSEEN = "no other thread got Python's lock"
-#: Minimum seconds of a garbage collection that is listed.
+#: Garbage collections are only recorded if they take more than this number of seconds.
 _LONG_COLLECTION_S = 1e-3
 
 
 class Events(logging.Handler):
-    """Records events and their times: messages of optdb, and long runs of Python's garbage collector."""
+    """Records the times of messages of optdb and of long runs of Python's garbage collector."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -67,7 +67,7 @@ class Events(logging.Handler):
         self.note(f"{threading.current_thread().name}: {record.getMessage()}")
 
     def collector(self, phase: str, info: dict[str, int]) -> None:
-        """Record a garbage collection; Python calls this at its begin and end."""
+        """Record a garbage collection; Python calls this method when a collection begins and when it ends."""
         now = time.perf_counter()
         if phase == "start":
             self._collects_since = now
@@ -96,21 +96,21 @@ class Events(logging.Handler):
 
 
 class Watch(threading.Thread):
-    """Records the positions of the other threads during a long call, and when it could not sample them."""
+    """A thread that records the positions of other threads during a long call, and the times when sampling failed."""
 
     def __init__(self, events: Events) -> None:
         super().__init__(name="watch", daemon=True)
         self._events = events
         self._main = threading.get_ident()
         self._seen: tuple[str, ...] = ()
-        #: When the current call began; None between calls.
+        #: The time when the current call began; None between calls.
         self.began: float | None = None
-        #: A call is sampled once it has taken this long.
+        #: Seconds after which the threads are sampled during a call.
         self.limit_s = float("inf")
         self.ends = False
 
     def run(self) -> None:
-        """Sample until the measurement ends."""
+        """Sample the positions of threads until the measurement ends."""
         last = time.perf_counter()
         while not self.ends:
             time.sleep(_LOOKS_EVERY_S)
@@ -161,7 +161,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most: flo
             if end - started > most:
                 break
             if plan is None:
-                # Calls up to this one were recorded or made the plan, so they are not counted.
+                # Do not count this call and the calls before it, because they were recorded or made the plan.
                 plan = last_plan(sim)
                 continue
             seconds.append(end - begin)
@@ -221,14 +221,14 @@ def report(
 
 
 def _emulate(device: str) -> None:
-    """Make a device merge launches as a GPU does, after few calls, to test this program without a GPU."""
+    """Make a device merge launches after few calls, as a GPU does, so that this program can be tested without a GPU."""
     context = get_context(context_of(device))
     quirks = replace(context.profile.quirks, persistent_launches=True, launch_s=1e-5, kernel_compile_s=0.01)
     context.profile = replace(context.profile, quirks=quirks)
 
 
 def say(line: str) -> None:
-    """Print a line at once: a process may be killed at any time."""
+    """Print a line without buffering, because a process may be killed at any time."""
     print(line, flush=True)
 
 

@@ -23,9 +23,9 @@ from profiles.gpu.steps import SIZES, elapsed_ms, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.training import difference
 
-#: Number of calls whose results are compared.
+#: Number of calls; all their results are compared.
 _CALLS = 4
-#: An operation of the random functions.
+#: The operations that random functions consist of.
 _STEPS = (
     lambda a, b: tt.tanh(a) + b,
     lambda a, b: a * b.sum(axis=0),
@@ -43,12 +43,12 @@ _STEPS = (
 
 
 def say(*words: Any) -> None:
-    """Print a line at once: a process may be killed at any time."""
+    """Print a line without buffering, because a process may be killed at any time."""
     print(*words, flush=True)
 
 
 def measured(name: str, sizes: dict[str, int], device: str, repeat: int) -> None:
-    """Compare a model's steps with and without persistent launches, and time both."""
+    """Compare the results and the times of a model's steps with and without persistent launches."""
     begun = time.perf_counter()
     function = compiled(models.build(name, **sizes))
     (data,) = batches_of(models.build(name, **sizes), 1)
@@ -65,7 +65,7 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int) -> None
             numbered = enumerate(function.get_shared())
             found[wish] = results, {f"{number} {var}": np.array(sim.get(var)) for number, var in numbered}
             plan = last_plan(sim)
-            assert plan is not None  # made by the calls above
+            assert plan is not None  # the calls above have made a plan
             say(f"{name} {wish}: {plan.commands} commands, {plan.enqueued} enqueued")
     _compare(name, found["never"], found["always"])
     for wish in ("never", "always", "never", "always"):
@@ -77,14 +77,14 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int) -> None
 
 
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
-    """Return the time of a step in a call of many steps, and the time of a call."""
+    """Return the milliseconds of a step in a call of many steps, and the milliseconds of a call of one step."""
     sim.call_n_times(5, *data)
     step = min(elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
     return step, statistics.median(elapsed_ms(lambda: sim(*data)) for _ in range(repeat))
 
 
 def _time_commands(name: str, wish: str, plan: Any) -> None:
-    """Run a plan's commands on the device, and print their times."""
+    """Run each command of a plan on the device, and print the times of the commands."""
     commands = [command for step in plan._steps for command in step.commands]
     if not commands:
         return
@@ -108,7 +108,7 @@ def _time_commands(name: str, wish: str, plan: Any) -> None:
 
 
 def _compare(name: str, one: Any, other: Any) -> None:
-    """Print the differences of results and shared variables."""
+    """Print the differences between two runs: those of the results, and those of the shared variables."""
     for number, (a, b) in enumerate(zip(one[0], other[0])):
         differences = [difference(x, y) for x, y in zip(a, b)]
         say(
@@ -133,7 +133,7 @@ def _as_list(value: Any) -> list[Any]:
 @click.option("--log", is_flag=True, help="Print what the persistent kernels report.")
 def main(log: bool) -> None:
     """Try persistent launches."""
-    # A hanging launch is given up after a second or two.
+    # A launch that hangs is aborted after a second or two.
     persistent._POLLS = 1 << 21
     if log:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message).600s")
@@ -142,7 +142,7 @@ def main(log: bool) -> None:
 @main.command()
 @terminal.device_option("gpu")
 def trial(device: str) -> None:
-    """Try each implementation of a barrier over all work groups."""
+    """Test each implementation of a barrier over all work groups."""
     context = get_context(context_of(device))
     say(context.profile.name, context.device.max_compute_units, "units;", context.device.opencl_c_version)
     for name, finding in try_barriers(context, until_right=False).items():
@@ -185,7 +185,7 @@ def random(device: str, seed: int, count: int) -> None:
                 results = [np.concatenate([np.ravel(part) for part in sim(one)]) for one in data]
                 got.append(np.concatenate([*results, np.ravel(sim.get(w))]))
                 plan = last_plan(sim)
-                assert plan is not None  # made by the calls above
+                assert plan is not None  # the calls above have made a plan
                 enqueued = plan.commands, plan.enqueued
         differences = [difference(got[0], other) for other in got[1:]]
         right = max(differences) < 1e-3

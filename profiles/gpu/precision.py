@@ -1,8 +1,8 @@
-"""Training errors for each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
+"""Measures the errors of training for each precision of matrix products: ``python -m profiles.gpu.precision [MODELS]``.
 
-Each model runs some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. An error
-is the largest difference from float64's numbers, relative to the largest number of an array. If a device has no tensor
-cores that optdb can use, all precisions give the same results.
+Each model is trained for some steps on a device with each value of ``optdb.matmul_precision``, and in float64. An error
+is the largest difference from the numbers in float64, relative to the largest number of the array. If a device has no
+tensor cores that optdb can use, all precisions give the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from profiles.steps_of_simulators import compiled
 from profiles.training import difference
 
 PRECISIONS = ("highest", "high", "default")
-#: The timed sizes, but two of them are smaller; their products are still large enough for tensor cores.
+#: The sizes in `profiles.gpu.steps`, except that two models are smaller; their matrix products still use tensor cores.
 SIZES_TO_COMPARE = {**SIZES, "mlp 4096": {"width": 2048, "batch": 512}, "lstm": {**SIZES["lstm"], "steps": 10}}
 #: Sizes for the curves.
 _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
@@ -33,7 +33,7 @@ _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
 
 @dataclass(frozen=True)
 class Trained:
-    """The costs of some steps, and the changes of the shared variables."""
+    """The result of a training: the cost at each step, and how much each shared variable changed."""
 
     costs: list[float]
     steps: list[np.ndarray]
@@ -41,7 +41,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest relative errors of a precision."""
+    """The largest relative errors of a training with one precision."""
 
     model: str
     precision: str
@@ -52,7 +52,7 @@ class Errors:
 def trained(
     function: Any, variables: Sequence[Any], values: Sequence[Any], data: Sequence[Any], device: str, steps: int
 ) -> Trained:
-    """Run some training steps that start with the given values of shared variables."""
+    """Set the shared variables to the given values, and run some training steps."""
     for variable, value in zip(variables, values, strict=True):
         variable.set_value(value.astype(variable.dtype) if _is_float(value) else value)
     with optdb.SimulatorOCL(function, device) as sim:
@@ -63,7 +63,7 @@ def trained(
 
 
 def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterator[Errors]:
-    """Yield the errors of each precision for a model."""
+    """Train a model with each precision, and yield the errors."""
     model = models.build(name.split()[0], **sizes)
     variables = shared_variables(model)
     values = [variable.get_value() for variable in variables]
@@ -79,7 +79,7 @@ def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterato
 
 
 def errors_of(name: str, precision: str, exact: Trained, seen: Trained) -> Errors:
-    """Return the errors of a training, relative to a training in float64."""
+    """Return the errors of a training compared with a training in float64."""
     cost = difference(np.array(exact.costs), np.array(seen.costs))
     return Errors(name, precision, cost, max(map(difference, exact.steps, seen.steps), default=0.0))
 
@@ -89,7 +89,7 @@ def _is_float(value: Any) -> bool:
 
 
 def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[float]]:
-    """Return the costs of a training of cifar_resnet for each precision, on images that change with each step."""
+    """Train cifar_resnet with each precision, on new images at each step; return the costs."""
     costs: dict[str, list[float]] = {}
     model = models.build("cifar_resnet", **sizes)
     function = compiled(model)
@@ -118,7 +118,7 @@ def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
 
 
 def draw(costs: dict[str, list[float]], path: Path) -> None:
-    """Draw the curves of costs, and the relative difference of each curve from the first one."""
+    """Draw a curve of the costs for each precision, and its relative difference from the first curve."""
     first = np.array(next(iter(costs.values())))
     with terminal.drawing(path, (7, 6), 2, sharex=True) as (_, (whole, apart)):
         for name, values in costs.items():
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Errors]) -> Table:
 @click.option("--curves", "picture", type=click.Path(path_type=Path), help="Draw training curves into this file.")
 @terminal.count_option("--curve-steps", 200, "Number of steps of the curves.")
 def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: Path | None, curve_steps: int) -> None:
-    """Print the errors of models."""
+    """Print the errors of training with each precision."""
     theano.config.floatX = "float32"
     if picture is not None:
         costs = curves(device, curve_steps, SMALL["cifar_resnet"] if small else _CURVE_SIZES)

@@ -1,8 +1,8 @@
-"""The times of matrix products on a GPU, compared with cuBLAS: ``python -m profiles.gpu.products``.
+"""Measures the times of matrix products on a GPU, and compares them with cuBLAS: ``python -m profiles.gpu.products``.
 
-Times are microseconds per product: the same product is repeated, and Python does not wait in between. The time of optdb
-is that of a step in a call of many steps, and includes packing operands and adding partial sums. PyTorch calls cuBLAS;
-its time is the mean of the products in a CUDA graph.
+Times are microseconds per product, when the same product is repeated without waiting for each result. For optdb, this
+is the time of a step in a call of many steps, including packing operands and adding partial sums. cuBLAS is called by
+PyTorch, and its time is the mean over the products in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from profiles.gpu.kernels import time_theano
 
 @dataclass(frozen=True)
 class Multiplication:
-    """A product of matrices, or of a batch of them; `left` and `right` say which operand is stored transposed."""
+    """A product of two matrices or of two batches; `left` and `right` say whether that operand is stored transposed."""
 
     m: int
     n: int
@@ -35,14 +35,14 @@ class Multiplication:
     right: bool = False
 
     def __str__(self) -> str:
-        """Return the batch, the numbers of rows, columns and terms, and which operands are transposed, as text."""
+        """Return a text with the batch size, `m`, `n`, `k`, and which operands are transposed."""
         batch = f"{self.batch} x " if self.batch else ""
         layout = {(False, False): "", (True, False): ", left T", (False, True): ", right T", (True, True): ", both T"}
         return f"{batch}{self.m} x {self.n} x {self.k}{layout[self.left, self.right]}"
 
     @property
     def operations(self) -> int:
-        """The number of multiplications and additions."""
+        """The total number of multiplications and additions."""
         return 2 * self.m * self.n * self.k * max(self.batch, 1)
 
     def operands(self, dtype: str) -> list[np.ndarray]:
@@ -54,7 +54,7 @@ class Multiplication:
         return [draw.random((*batch, *shape), dtype=np.float32).astype(dtype) for shape in lengths]
 
     def as_read(self, a: Any, b: Any, transpose: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return the operands as the product reads them: those that are stored transposed are transposed back."""
+        """Return the operands of the product; transpose those that are stored transposed."""
         return transpose(a) if self.left else a, transpose(b) if self.right else b
 
 
@@ -77,12 +77,12 @@ LAYERS = [
     Multiplication(128, 64, 128, batch=256),
 ]
 SMALL = [Multiplication(16, 8, 32), Multiplication(8, 8, 16, batch=3, right=True)]
-#: Maps a column to the value of the flag ``optdb.matmul_precision``, and the dtype.
+#: Maps a column of the table to a pair: the value of ``optdb.matmul_precision``, and the dtype.
 PRECISIONS = {"float32": ("highest", "float32"), "TF32": ("default", "float32"), "float16": ("default", "float16")}
 
 
 def time_optdb(product: Multiplication, precision: str, device: str, repeat: int) -> float:
-    """Return the microseconds of a step that computes a product."""
+    """Return the microseconds that optdb takes for a step that computes a product."""
     flag, dtype = PRECISIONS[precision]
     a, b = (theano.shared(value) for value in product.operands(dtype))
     order = (0, 2, 1) if product.batch else (1, 0)
@@ -92,7 +92,7 @@ def time_optdb(product: Multiplication, precision: str, device: str, repeat: int
 
 
 def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
-    """Return the microseconds of a product in a CUDA graph of `repeat` products."""
+    """Return the microseconds that cuBLAS takes per product, in a CUDA graph of `repeat` products."""
     import torch
 
     torch.set_float32_matmul_precision("high" if precision == "TF32" else "highest")
@@ -115,7 +115,7 @@ def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
 
 
 def measure(rows: list[Multiplication], device: str, repeat: int, cublas: bool) -> Iterator[list[str]]:
-    """Yield the cells of each row, and finally the cells of the row of geometric means."""
+    """Yield the table cells of each row; the last row has geometric means."""
     shares: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
     for product in rows:
         cells = [str(product)]

@@ -1,7 +1,8 @@
-"""Compares reductions with a copy on the same device: ``python -m profiles.gpu.reductions``.
+"""Compares the speed of reductions and of a copy: ``python -m profiles.gpu.reductions``.
 
-Times are medians by the device's own clock. Bandwidths count all bytes that are read or written. A copy also writes its
-array, so a reduction can be nearly twice as fast. The command does not need Theano.
+Times are medians, measured by the device's own clock. Bandwidths count all bytes that are read or written. A copy reads
+and writes its array, and a reduction only reads it, so a reduction can be nearly twice as fast. The command does not
+need Theano.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from optdb.runtime.timing import Timer, seconds_of, timed_beside
 from profiles import terminal
 
 REPEAT = 15
-#: Number of random numbers; longer arrays repeat them.
+#: Number of drawn random numbers; longer arrays repeat these numbers.
 _DRAWN = 1 << 20
 
 
 @dataclass(frozen=True)
 class ReductionCase:
-    """A sum over axes of a float32 array, or of its product with another array."""
+    """A case: the sum of a float32 array over some axes, or of the array's product with another array."""
 
     name: str
     shape: tuple[int, ...]
     axes: tuple[int, ...]
-    #: The dtype of the accumulator, and of the result if it is not float32.
+    #: The dtype of the accumulator, and the dtype of the result.
     acc_dtype: str = "float64"
     dtype: str = "float32"
-    #: The shape of the second factor.
+    #: The shape of the other array, if there is one.
     factor: tuple[int, ...] | None = None
 
     def scaled(self, length: int) -> ReductionCase:
-        """Return the same case with at most a given number of elements per axis."""
+        """Return a smaller case with at most `length` elements per axis."""
         shape = tuple(min(n, length) for n in self.shape)
         factor = self.factor and tuple(min(n, length) for n in self.factor)
         return ReductionCase(self.name, shape, self.axes, self.acc_dtype, self.dtype, factor)
@@ -78,7 +79,7 @@ def numbers(shape: Sequence[int], seed: int) -> np.ndarray:
 
 
 def measure(case: ReductionCase, context: Context) -> tuple[float, int, float]:
-    """Return a reduction's seconds, the bytes it reads and writes, and its error relative to the sum of magnitudes."""
+    """Return the seconds of a reduction, the number of bytes read and written, and the largest relative error."""
     values = [numbers(shape, seed) for seed, shape in enumerate([case.shape, *filter(None, [case.factor])])]
     product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2) if len(values) > 1 else None
     specs = [ArraySpec("float32", tuple(length == 1 for length in value.shape)) for value in values]

@@ -1,8 +1,8 @@
-"""The times of training steps on a GPU, compared with JAX: ``python -m profiles.gpu.steps [MODELS]``.
+"""Measures the times of training steps on a GPU, and compares them with JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
-The first table has the mean milliseconds of a step over many steps with resident inputs, in `call_n_times` and in JAX.
-The second table has the milliseconds of calls with NumPy arguments. In the number of commands, merged commands count as
-one, and commands that commit updates do not count.
+The first table has the mean milliseconds of a step if inputs stay on the device, in `call_n_times` and in JAX. The
+second table has the milliseconds of calls with NumPy arguments. The number of commands counts merged commands as one,
+and does not count commands that commit updates.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 #: Sizes for a quick trial; models that are not listed have the default sizes of their builders.
 SMALL: dict[str, dict[str, Any]] = {"cifar_resnet": {"n": 1}, "transformer": {"heads": 2}}
-#: Sizes that JAX's nets cannot derive from the shapes of parameters.
+#: Names of the sizes that JAX's nets cannot derive from the shapes of parameters.
 TOLD = ("n", "heads")
 PRECISIONS = ("highest", "default")
 #: Number of untimed calls: the first call is recorded, and the second call makes the plan.
 _WARM_UP = 5
-#: Maximum seconds to wait for the kernels that merge small launches, which are built in the background.
+#: Maximum seconds of training until small launches are merged, whose kernels are built in the background.
 _MOST_TRAINING_S = 120.0
 
 
@@ -51,9 +51,9 @@ class Step:
     """The times of a training step, in milliseconds.
 
     `resident` is the time of a step in a call of many steps, and `call` the time of a call with NumPy arguments.
-    `queued` is the time per call if many calls are queued. `of_jax` maps a precision to JAX's times for `resident` and
-    `call`. `difference` is the largest relative difference between the first costs and those of JAX with float32
-    products.
+    `queued` is the time per call when many asynchronous calls are begun before the first one is waited for. `of_jax`
+    maps a precision to the times of JAX that correspond to `resident` and `call`. `difference` is the largest relative
+    difference of the first costs from those of JAX with float32 products.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Step:
 
 
 def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, training: float) -> Step:
-    """Time a model on a device, after `training` seconds or when the launches to merge are chosen, if later."""
+    """Train a model for at least `training` seconds, and until the launches to merge are chosen; then measure it."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
     with optdb.SimulatorOCL(compiled(model), device) as sim:
@@ -91,7 +91,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
 
 
 def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> None:
-    """Call a function for at least some seconds, and until the launches to merge are chosen."""
+    """Call `call` for at least `least_s` seconds, and until the launches to merge are chosen."""
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < _MOST_TRAINING_S:
         call()
@@ -101,13 +101,13 @@ def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> 
 
 
 def last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
-    """Return the plan of a simulator's last call; None if it has none."""
+    """Return the plan of a simulator's last call; None if this call has no plan."""
     machine = sim._executable.run
     return machine.plans[-1] if isinstance(machine, PlannedVM) and machine.plans else None
 
 
 def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
-    """Time the same net in JAX; record JAX's times, and the difference between the first costs."""
+    """Time the same net in JAX; store JAX's times and the difference of the first costs in `step`."""
     import jax
 
     for precision in PRECISIONS:
@@ -200,7 +200,7 @@ def numpy_table(steps: list[Step]) -> Table:
 @click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Compare with JAX.")
 @click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
 def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax: bool, small: bool) -> None:
-    """Measure training steps of the models NAMES, or of all."""
+    """Measure training steps of the models NAMES; by default, of all models."""
     if jax and find_spec("jax") is None:
         raise click.UsageError("JAX is not installed. The cure: pip install jax, or --no-jax")
     steps = []

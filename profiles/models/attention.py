@@ -1,4 +1,4 @@
-"""A transformer: blocks of attention and two dense layers, each after a layer normalization."""
+"""A transformer whose blocks consist of attention and of two dense layers, each after a layer normalization."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Blocks:
         return x.dot(matrix) + bias
 
     def normalization(self, x: TensorVariable) -> TensorVariable:
-        """Layer normalization (Ba et al., 2016), over the features of each token."""
+        """Apply layer normalization (Ba et al., 2016) over the features of each token."""
         scale, offset = parts.constant(1.0, self._width), parts.constant(0.0, self._width)
         self.parameters += [scale, offset]
         centered = x - x.mean(axis=-1, keepdims=True)
@@ -51,11 +51,11 @@ class _Blocks:
         return self.dense(mixed.dimshuffle(0, 2, 1, 3).reshape((batch, tokens, width)), width, width)
 
     def feed_forward(self, x: TensorVariable) -> TensorVariable:
-        """Two dense layers; the first one is four times as wide."""
+        """Apply two dense layers; the first layer is four times as wide as the second one."""
         return self.dense(gelu(self.dense(x, self._width, 4 * self._width)), 4 * self._width, self._width)
 
     def block(self, x: TensorVariable) -> TensorVariable:
-        """Attention and dense layers, each with a shortcut around it."""
+        """Apply attention and dense layers, each with a shortcut around it."""
         x = x + self.attention(self.normalization(x))
         return x + self.feed_forward(self.normalization(x))
 
@@ -69,7 +69,7 @@ def gelu(x: TensorVariable) -> TensorVariable:
 def transformer(
     name: str, blocks: int, width: int = 8, heads: int = 2, tokens: int = 6, batch: int = 3, classes: int = 10
 ) -> Model:
-    """Train step with Adam: `blocks` are applied to embedded tokens, and the mean of the results is classified."""
+    """A training step, with Adam, of a transformer; it classifies the mean of the results of `blocks` blocks."""
     if width % heads:
         raise ValueError(f"a width of {width} cannot be divided among {heads} heads; choose a multiple of {heads}")
     net = _Blocks(width, heads)

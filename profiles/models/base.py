@@ -1,8 +1,8 @@
-"""The class of models, and the table of known models by name.
+"""Defines the class of models, and the table of known models by name.
 
 A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register` adds a builder to the
-table under a name, with the sizes that belong to the name; `build` calls the builder. The other modules in this folder
-register their models when they are imported.
+table under a name, with default sizes; `build` calls the builder. The other modules in this folder register their
+models when they are imported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from theano.gof.graph import Variable
 
 @dataclass(frozen=True)
 class Model:
-    """A symbolic function, with everything that is needed to compile and run it once.
+    """A symbolic function with its updates, and data to call it with.
 
-    Updates are in the order in which shared variables were created. Each build creates equal data.
+    The updates are in the order in which the shared variables were created. Each time the model is built, the data are
+    equal.
     """
 
     name: str
@@ -39,7 +40,7 @@ def shared_variables(model: Model) -> list[SharedVariable]:
 
 
 class UnknownModel(KeyError):
-    """Raised if there is no model of that name."""
+    """Raised if there is no model with a given name."""
 
     def __str__(self) -> str:
         return self.args[0]
@@ -52,9 +53,9 @@ _sizes: dict[str, dict[str, object]] = {}
 
 
 def register(name: str, available: bool = True, **sizes: object) -> Callable[[Builder], Builder]:
-    """Add the decorated builder to the table under `name`, which stands for these `sizes`.
+    """Add the decorated builder to the table under `name`; the model with this name has these `sizes` by default.
 
-    The name stays unknown unless the libraries of the builder are `available`.
+    If the libraries that the builder needs are not `available`, nothing is added.
     """
 
     def enter(builder: Builder) -> Builder:
@@ -75,7 +76,7 @@ def known() -> list[str]:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build a model from `known`; `sizes` replace the sizes that belong to the name."""
+    """Build the registered model with a given name; `sizes` replace default sizes."""
     if name not in _builders:
         raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")
     return _builders[name](name, **{**_sizes[name], **sizes})

@@ -1,8 +1,8 @@
-"""Feedforward nets: a multilayer perceptron, a convolutional net, and residual nets of bottleneck blocks.
+"""Feedforward nets: a multilayer perceptron, a convolutional net, and residual nets that consist of bottleneck blocks.
 
 The residual nets are ResNet-50 and the deep CIFAR net of 9n+2 layers (He et al., 2015). Channels and pictures are
-small, since their sizes do not affect the number of nodes. At the usual `rate`, training of the deep nets is unstable;
-at a rate of 1e-6 they learn smoothly.
+small, since their sizes do not affect the number of nodes. With the default `rate`, the training of the deep nets is
+unstable; with a rate of 1e-6, they learn smoothly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from profiles.models.base import Model, register
 
 @register("mlp", depth=3, width=32)
 def mlp(name: str, depth: int, width: int, batch: int = 8, classes: int = 10) -> Model:
-    """Training step of a net with `depth` hidden layers of rectified units, with momentum and weight decay."""
+    """A training step, with momentum and weight decay, of a net with `depth` hidden rectified linear layers."""
     rng = np.random.RandomState(1)
     x, y = tt.matrix("x"), tt.ivector("y")
     matrices = [parts.weights(rng, width, width) for _ in range(depth)] + [parts.weights(rng, width, classes)]
@@ -40,7 +40,7 @@ def mlp(name: str, depth: int, width: int, batch: int = 8, classes: int = 10) ->
 
 @register("convnet", width=4)
 def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int = 10) -> Model:
-    """Train step of two convolutions with max-pooling and one dense layer, similar to LeNet."""
+    """A training step of a net with two convolutions, max-pooling and one dense layer, similar to LeNet."""
     rng = np.random.RandomState(2)
     x, y = tt.tensor4("x"), tt.ivector("y")
     filters = [parts.weights(rng, width, 1, 3, 3), parts.weights(rng, 2 * width, width, 3, 3)]
@@ -59,7 +59,7 @@ def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int 
 
 
 class Network:
-    """Applies layers; collects parameters, with weight decay (`decayed`) or without (`plain`), and running averages."""
+    """Applies layers; collects running averages and parameters, with weight decay (`decayed`) or without (`plain`)."""
 
     def __init__(self, seed: int):
         self.rng = np.random.RandomState(seed)
@@ -68,13 +68,13 @@ class Network:
         self.averages: OrderedDict = OrderedDict()
 
     def convolution(self, x: TensorVariable, channels: tuple[int, int], size: int, stride: int = 1) -> TensorVariable:
-        """Convolve without a bias, which the following normalization would cancel."""
+        """Convolve without a bias, because the following normalization would cancel a bias."""
         kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
         self.decayed.append(kernel)
         return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
 
     def normalization(self, x: TensorVariable, channels: int) -> TensorVariable:
-        """Batch normalization over pictures and pixels, in training mode."""
+        """Apply batch normalization in training mode, over pictures and pixels."""
         scale, offset = parts.constant(1.0, channels), parts.constant(0.0, channels)
         mean, variance = parts.constant(0.0, channels), parts.constant(1.0, channels)
         y, _, _, new_mean, new_variance = batch_normalization_train(
@@ -86,7 +86,7 @@ class Network:
         return y
 
     def bottleneck(self, x: TensorVariable, channels: tuple[int, int], stride: int, project: bool) -> TensorVariable:
-        """1x1, 3x3 and 1x1 convolutions, and a shortcut around them, which is a projection if the shape changes."""
+        """Apply 1x1, 3x3 and 1x1 convolutions with a shortcut around them, a projection if the shape changes."""
         narrow = channels[1] // 4
         y = self.normalization(self.convolution(x, (channels[0], narrow), 1, stride), narrow)
         y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, narrow), 3), narrow)
@@ -96,7 +96,7 @@ class Network:
         return tt.nnet.relu(x + y)
 
     def stages(self, x: TensorVariable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> TensorVariable:
-        """Apply stages with `counts` blocks; each stage except the first one halves the sides of pictures."""
+        """Apply stages with `counts` blocks; each stage except the first one halves width and height."""
         for stage, (count, width) in enumerate(zip(counts, widths)):
             for block in range(count):
                 first = block == 0
@@ -133,7 +133,7 @@ def resnet50(
     blocks: tuple[int, ...] = (3, 4, 6, 3),
     rate: float = 0.01,
 ) -> Model:
-    """Train step of ResNet-50: a 7x7 convolution and a max-pooling, then stages of `blocks`."""
+    """A training step of ResNet-50, which has a 7x7 convolution and a max-pooling, and then stages of `blocks`."""
     net = Network(seed=3)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))
@@ -145,7 +145,7 @@ def resnet50(
 
 @register("cifar_resnet", n=9)
 def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16, rate: float = 0.01) -> Model:
-    """Training step of the CIFAR net with 9n+2 layers: three stages of `n` bottleneck blocks each."""
+    """A training step of the CIFAR net with 9n+2 layers, which has three stages of `n` bottleneck blocks each."""
     net = Network(seed=4)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))

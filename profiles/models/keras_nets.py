@@ -1,4 +1,4 @@
-"""Train functions that Keras 2.3.1 builds with Theano, if it is installed.
+"""Models from the train functions that Keras 2.3 builds with Theano, if Keras 2.3 is installed.
 
 Keras creates its train function by calling ``keras.backend.function``. The call is recorded instead of executed, and
 its symbolic arguments become the model. Importing Keras takes seconds, so it is only imported when a model is built.
@@ -36,14 +36,13 @@ INSTALLED = _installed()
 
 
 def _keras() -> ModuleType:
-    """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
+    """Import Keras with Theano as the back-end and with Theano's floatX; prevent writes to the home directory."""
     for name in collections.abc.__all__:
         # Keras expects these names in `collections`, as in old versions of Python.
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras would write its settings to its home folder; nothing can be written below this path, and Keras ignores the
-    # error.
+    # Keras would write its settings to its home folder. This path cannot be written to, and Keras ignores the error.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 
@@ -52,7 +51,7 @@ def _keras() -> ModuleType:
 
 
 def _initial_weights(rng: np.random.RandomState) -> dict[str, Any]:
-    """Replace the random functions of the back-end, which would compile one graph for each weight."""
+    """Replace the back-end's random functions, because they would compile one graph for each weight."""
 
     def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0, **options: Any) -> np.ndarray:
         return rng.uniform(minval, maxval, shape)
@@ -80,7 +79,7 @@ def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndar
     targets = parts.floats(np.eye(CLASSES)[parts.labels(rng, batch, CLASSES)])
     data = [*inputs, targets, parts.floats(np.ones(batch))]
     if len(symbols) > len(data):
-        # The learning phase, if the net has layers that behave differently in training.
+        # This input is the learning phase, if the net has layers that behave differently in training.
         data.append(np.asarray(1, dtype=symbols[-1].dtype))
     return Model(name, symbols, outputs, updates, data)
 
@@ -97,19 +96,19 @@ def _application(name: str, application: str, size: int, batch: int) -> Model:
 
 @register("keras_resnet50", INSTALLED, size=32)
 def resnet50(name: str, size: int, batch: int = 4) -> Model:
-    """Train function of Keras's ResNet50."""
+    """The train function of Keras's ResNet50."""
     return _application(name, "ResNet50", size, batch)
 
 
 @register("keras_inceptionv3", INSTALLED, size=75)
 def inceptionv3(name: str, size: int, batch: int = 2) -> Model:
-    """Train function of Keras's InceptionV3."""
+    """The train function of Keras's InceptionV3."""
     return _application(name, "InceptionV3", size, batch)
 
 
 @register("keras_lstm", INSTALLED, layers=2)
 def lstm(name: str, layers: int, width: int = 8, steps: int = 5, batch: int = 3) -> Model:
-    """Train function of a stack of Keras's LSTM layers, followed by a softmax."""
+    """The train function of a stack of Keras's LSTM layers with a softmax at the end."""
     keras = _keras()
     rng = np.random.RandomState(11)
     with mock.patch.multiple(keras.backend, **_initial_weights(rng)):

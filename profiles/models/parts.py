@@ -1,4 +1,4 @@
-"""Common code of the models: parameters, losses and the two training rules.
+"""Common code of the models: parameters, losses and two training rules.
 
 All functions use ``theano.config.floatX``. Random numbers come from a generator that the caller passes, so that each
 build of a model has the same values.
@@ -23,7 +23,7 @@ def floats(value: np.ndarray | float) -> np.ndarray:
 def weights(
     rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None
 ) -> TensorSharedVariable:
-    """Return a shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
+    """Return a shared variable of normal numbers; by default, they are scaled by the fan-in as in He et al. (2015)."""
     if scale is None:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
         scale = np.sqrt(2.0 / fan_in)
@@ -36,7 +36,7 @@ def constant(value: float, *shape: int, name: str | None = None) -> TensorShared
 
 
 def like(parameter: TensorSharedVariable) -> TensorSharedVariable:
-    """Return a shared variable of zeros like `parameter`: the state that a training rule keeps for it."""
+    """Return a shared variable of zeros with the shape of `parameter`, for the state of a training rule."""
     value = parameter.get_value(borrow=True)
     return theano.shared(np.zeros_like(value), broadcastable=parameter.broadcastable)
 
@@ -47,7 +47,7 @@ def cross_entropy(logits: TensorVariable, labels: TensorVariable) -> TensorVaria
 
 
 def l2(parameters: list[TensorSharedVariable], strength: float) -> TensorVariable:
-    """Return the usual penalty on the squares of the weights."""
+    """Return a penalty on the sum of the squared weights."""
     return strength * sum(tt.sqr(p).sum() for p in parameters)
 
 

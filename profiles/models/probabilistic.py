@@ -22,7 +22,7 @@ from profiles.models.base import Model, register
 
 @register("vae", hidden=2)
 def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8, pixels: int = 24) -> Model:
-    """Training step of a variational autoencoder with Adam; encoder and decoder have `hidden` layers."""
+    """A training step, with Adam, of a variational autoencoder; encoder and decoder have `hidden` layers."""
     rng = np.random.RandomState(8)
     random = MRG_RandomStreams(4321)
     x = tt.matrix("x")
@@ -50,7 +50,7 @@ def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8
 
 
 class Point:
-    """The flat vector of all free parameters, from which `take` returns the next slice."""
+    """The vector of all free parameters; `take` returns its next slice."""
 
     def __init__(self) -> None:
         self.vector = tt.vector("point")
@@ -71,7 +71,7 @@ def _bounded(density: TensorVariable, *conditions: TensorVariable) -> TensorVari
 
 
 def _constant(value: float) -> TensorVariable:
-    """Return a constant of floatX: Theano would convert 0.5 to float32, and compute its logarithm to seven digits."""
+    """Return a constant of floatX; Theano would convert 0.5 to float32, and compute its logarithm inexactly."""
     return tt.constant(parts.floats(value))
 
 
@@ -97,12 +97,12 @@ def _log_sum_exp(x: TensorVariable, axis: int) -> TensorVariable:
 
 
 def _positive(free: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Exponential transform and the logarithm of its Jacobian."""
+    """Return the exponential transform of a variable, and the logarithm of the transform's Jacobian."""
     return tt.exp(free), free.sum()
 
 
 def _simplex(free: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Softmax transform with the last score at zero, and the logarithm of its Jacobian."""
+    """Return the softmax transform with a last score of zero, and the logarithm of the transform's Jacobian."""
     scores = tt.concatenate([free, tt.zeros((1,), dtype=theano.config.floatX)])
     log_weights = scores - _log_sum_exp(scores, 0)
     return tt.exp(log_weights), log_weights.sum()
@@ -120,7 +120,7 @@ def _density_and_gradient(
 
 @register("mixture", groups=15)
 def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> Model:
-    """Log density and gradient of a Gaussian mixture for each group; all mixtures have common priors."""
+    """The log density and the gradient of Gaussian mixtures, one for each group; the mixtures have common priors."""
     rng = np.random.RandomState(9)
     point = Point()
     observed = tt.matrix("observed")
@@ -155,7 +155,7 @@ def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> M
 
 @register("gp", dimensions=2)
 def gp(name: str, dimensions: int, members: int = 12) -> Model:
-    """Log density of a Gaussian process with a squared exponential kernel and priors, and its gradient."""
+    """The log density and the gradient of a Gaussian process with a squared exponential kernel and priors."""
     rng = np.random.RandomState(10)
     point = Point()
     x, y = tt.matrix("x"), tt.vector("y")

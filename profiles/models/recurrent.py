@@ -1,4 +1,4 @@
-"""Recurrent nets: an LSTM language model by ``theano.scan``, and a GRU unrolled into the graph."""
+"""Recurrent nets: an LSTM language model with ``theano.scan``, and a GRU whose steps are unrolled in the graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiles.models.base import Model, register
 def _lstm_layer(
     rng: np.random.RandomState, x: TensorVariable, width: int
 ) -> tuple[TensorVariable, list[TensorSharedVariable]]:
-    """Run one layer over a (time, batch, feature) sequence; one product computes all four gates."""
+    """Apply one LSTM layer to a sequence of shape (time, batch, feature); one product computes all four gates."""
     inward = parts.weights(rng, width, 4 * width, scale=0.3)
     across = parts.weights(rng, width, 4 * width, scale=0.3)
     bias = parts.constant(0.0, 4 * width)
@@ -39,7 +39,7 @@ def _lstm_layer(
 
 @register("lstm", layers=2)
 def lstm(name: str, layers: int, width: int = 8, steps: int = 6, batch: int = 3, vocabulary: int = 20) -> Model:
-    """Train step of a language model: an embedding, LSTM `layers`, and a softmax over the next word."""
+    """A training step of a language model: an embedding, LSTM `layers`, and a softmax over the next word."""
     rng = np.random.RandomState(5)
     words, following = tt.imatrix("words"), tt.imatrix("following")
     embedding = parts.weights(rng, vocabulary, width, scale=0.5)
@@ -72,7 +72,7 @@ def gru(
     classes: int = 5,
     sigmoid: Callable[[TensorVariable], TensorVariable] = tt.nnet.sigmoid,
 ) -> Model:
-    """Training step with Adam of a GRU whose `steps` are unrolled in the graph.
+    """A training step, with Adam, of a GRU whose `steps` are unrolled in the graph.
 
     If `sigmoid` is written as ``1 / (1 + exp(-x))``, the gradients in canonical form have sums with up to one term per
     step.

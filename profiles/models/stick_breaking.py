@@ -1,4 +1,4 @@
-"""The stick-breaking residual net, whose depth is adaptive.
+"""The stick-breaking residual net, a net with adaptive depth.
 
 The weight of a residual block is the remaining length of a stick, which is one at the start. Each block breaks off a
 random share. The share has a Kumaraswamy distribution, whose parameters the block computes from its input. A
@@ -27,7 +27,7 @@ LAYERS_PER_BLOCK = 3
 
 @dataclass(frozen=True)
 class Normalization:
-    """Parameters and running averages of one batch normalization."""
+    """The parameters and running averages of a batch normalization."""
 
     scale: TensorSharedVariable
     offset: TensorSharedVariable
@@ -36,7 +36,7 @@ class Normalization:
 
     @classmethod
     def make(cls, channels: int) -> Normalization:
-        """Return the normalization that is initially the identity."""
+        """Return a batch normalization that is initially the identity."""
         return cls(*(parts.constant(value, channels) for value in (1.0, 0.0, 0.0, 1.0)))
 
     def __call__(self, x: TensorVariable, averages: OrderedDict) -> TensorVariable:
@@ -52,7 +52,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Block:
-    """Parameters of one bottleneck block, including those that determine the distribution of its share."""
+    """The parameters of a bottleneck block, including those that determine the distribution of the block's share."""
 
     normalizations: list[Normalization]
     kernels: list[TensorSharedVariable]
@@ -75,14 +75,14 @@ class Block:
         )
 
     def posterior(self, x: TensorVariable) -> list[TensorVariable]:
-        """Return both Kumaraswamy parameters as columns, limited to the range from 1e-6 to 30."""
+        """Return the two Kumaraswamy parameters as columns, clipped to the range from 1e-6 to 30."""
         both = tt.nnet.softplus(x.flatten(2).dot(self.kumaraswamy))
         return [tt.minimum(30, tt.maximum(1e-6, both[:, k : k + 1])) for k in range(2)]
 
     def __call__(
         self, x: TensorVariable, stick: TensorVariable, random: MRG_RandomStreams, averages: OrderedDict
     ) -> tuple[TensorVariable, list[TensorVariable], TensorVariable]:
-        """Apply the block; return its output, its posterior, and the remaining length of the stick."""
+        """Apply the block; return the output, the posterior, and the remaining length of the stick."""
         active = tt.nnet.relu(self.normalizations[0](x, averages))
         y = tt.nnet.conv2d(active, self.kernels[0], subsample=(self.stride, self.stride))
         y = tt.nnet.conv2d(tt.nnet.relu(self.normalizations[1](y, averages)), self.kernels[1], border_mode=(1, 1))
@@ -106,7 +106,7 @@ class Block:
 
 
 class StickBreakingNet:
-    """A net of `depth` layers, which must be 9n+2: its parameters, and its application to a batch."""
+    """A net of `depth` layers, where `depth` is 9n+2: holds the parameters, and applies the net to a batch."""
 
     def __init__(self, depth: int, width: int, pixels: int, classes: int):
         if depth % 9 != 2 or depth < 11:
@@ -129,9 +129,10 @@ class StickBreakingNet:
     def __call__(
         self, x: TensorVariable, averages: OrderedDict
     ) -> tuple[TensorVariable, list[TensorVariable], list[TensorVariable]]:
-        """Return the scores of the classes and, for each phase, its divergence and its mean number of layers.
+        """Return the class scores and, for each phase, the divergence and the mean number of layers.
 
-        The divergence is that of the posteriors from the prior. Layers are counted until the phase's stick is used up.
+        The divergence measures how far the posteriors are from the prior. Layers are counted until the stick of the
+        phase is used up.
         """
         divergences, layers = [], []
         y = tt.nnet.conv2d(x, self.stem, border_mode=(1, 1))
@@ -160,7 +161,7 @@ def beta_function(a: TensorVariable, b: TensorVariable) -> TensorVariable:
 
 
 def digamma_by_series(x: TensorVariable) -> TensorVariable:
-    """Digamma, computed from its series at zero and at infinity, so that the gradient consists of ordinary ops."""
+    """Digamma, computed from series at zero and at infinity, so that its gradient consists of ordinary ops."""
     near = -1 / x - EULER + (np.pi**2 / 6) * x - 1.20205690315959 * x**2 + (np.pi**4 / 90) * x**3
     far = tt.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
     return tt.switch(x < 0.53, near, far)
@@ -169,7 +170,7 @@ def digamma_by_series(x: TensorVariable) -> TensorVariable:
 def kumaraswamy_divergence(
     a: TensorVariable, b: TensorVariable, alpha: float = 1.0, beta: float = 5.0, terms: int = 10
 ) -> TensorVariable:
-    """Kullback-Leibler divergence of Kumaraswamy(`a`, `b`) from Beta(`alpha`, `beta`), summed over the columns."""
+    """The Kullback-Leibler divergence of Kumaraswamy(`a`, `b`) from Beta(`alpha`, `beta`), summed over columns."""
     series = sum(1 / (m + a * b) * beta_function(m / a, b) for m in range(1, terms + 1))
     divergence = (beta - 1) * b * series
     divergence += (a - alpha) / a * (-EULER - digamma_by_series(b) - 1 / b)
@@ -181,7 +182,7 @@ def kumaraswamy_divergence(
 @register("sb_resnet", depth=29)
 @register("sb_resnet56", depth=56)
 def sb_resnet(name: str, depth: int, width: int = 4, batch: int = 4, size: int = 8, classes: int = 10) -> Model:
-    """Training step of the stick-breaking net with Adam; the outputs are the numbers that its authors observe."""
+    """A training step, with Adam, of the stick-breaking net; the outputs are the numbers that its authors observe."""
     net = StickBreakingNet(depth, width, size, classes)
     x, y = tt.tensor4("x"), tt.ivector("y")
     averages: OrderedDict = OrderedDict()

@@ -1,4 +1,4 @@
-"""Scripts that measure PyMC models on PyTensor: mode OPENCL compared with PyTensor's default.
+"""Scripts that measure PyMC models on PyTensor, in mode OPENCL and in PyTensor's default mode.
 
-They run in the environment that ``make pytensor`` makes, without Theano.
+The scripts run without Theano, in the environment that ``make pytensor`` creates.
 """

@@ -1,8 +1,9 @@
-"""Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
+"""Compares values, gradients and times of many small models in modes OPENCL, OPENCL_AUTO and PyTensor's default.
 
-Each model has its own process, in which the three modes take turns; the fastest turn of each mode counts. Values are
-compared again with data of another length, if the model has any. The command fails if values differ, if mode
-OPENCL_AUTO takes longer than `MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
+Each model is evaluated in a separate process, in which the three modes take turns. The fastest measurement of each mode
+counts. If a model has other data of another length, values are compared again with these data. The command fails if
+values differ, if mode OPENCL_AUTO takes more than `MOST_BY_CHOICE` times as long as the default, or if a model cannot
+be evaluated.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from profiles.pytensor.gallery import GALLERY, build
 __all__ = ["MOST_BY_CHOICE", "TOLERANCE", "Outcome", "compare", "main", "measure", "render"]
 
 TOLERANCE = 1e-9
-#: Maximum time of mode OPENCL_AUTO, relative to the default's.
+#: Maximum ratio of the time in mode OPENCL_AUTO to the time in the default mode.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
-#: Number of untimed calls, after which mode OPENCL_AUTO has chosen a side.
+#: Number of untimed calls, after which mode OPENCL_AUTO has chosen the device or the default.
 _WARM_UP_CALLS = 60
-#: The number of turns, and the seconds of each turn. Turns are so short that other programs do not disturb all of them.
+#: The number of measurements of each mode, and the seconds of each measurement. Measurements are so short that other
+#: programs do not disturb all of them.
 _TURNS, _SECONDS_OF_TURN = 80, 0.004
 
 
@@ -38,9 +40,9 @@ _TURNS, _SECONDS_OF_TURN = 80, 0.004
 class Outcome:
     """The measurements of a model, by mode.
 
-    `differences` are the largest differences of values and gradients, relative to the default's. Times are milliseconds
-    of an evaluation: CPU time of all threads, and wall time. `choice` is the side that mode OPENCL_AUTO has chosen, and
-    `on_host` the number of nodes that mode OPENCL computes on the host.
+    `differences` has the largest relative differences of values and gradients from those of the default mode. Times are
+    milliseconds per evaluation, as CPU time of all threads and as wall time. `choice` is what mode OPENCL_AUTO has
+    chosen (the device or the default), and `on_host` is the number of nodes that mode OPENCL computes on the host.
     """
 
     model: str
@@ -52,25 +54,25 @@ class Outcome:
     failure: str = ""
 
     def ratio(self, side: str) -> float:
-        """Return a mode's wall time, divided by the default's."""
+        """Return the wall time of a mode divided by that of the default."""
         return self.wall_ms[side] / self.wall_ms["default"]
 
     @property
     def is_slower(self) -> bool:
-        """Whether mode OPENCL_AUTO is slower than the default in CPU time and in wall time; one alone may be noise."""
+        """Whether mode OPENCL_AUTO takes more CPU time and more wall time than the default; one may be noise."""
         times = (self.cpu_ms, self.wall_ms)
         return min(ms["OPENCL_AUTO"] / ms["default"] for ms in times) > MOST_BY_CHOICE
 
     @property
     def is_right(self) -> bool:
-        """Whether the model satisfies the conditions in the module's docstring."""
+        """Whether values agree, times are acceptable, and the model could be evaluated."""
         return not self.failure and max(self.differences.values()) <= TOLERANCE and not self.is_slower
 
 
 def measure(name: str, size: str = "small") -> dict[str, Any]:
     """Evaluate a model in PyTensor's default mode and in both modes of optdb; return the fields of an `Outcome`.
 
-    Models of the gallery have a large size only if they are in `gallery.LARGE`.
+    Models of the gallery only have a large size if they are in `gallery.LARGE`.
     """
     import optdb.pytensor
 
@@ -100,7 +102,7 @@ def measure(name: str, size: str = "small") -> dict[str, Any]:
 
 
 def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> dict[str, float]:
-    """Return how much each mode's values differ from the default's at most, before and after OPENCL_AUTO chooses."""
+    """Return the largest differences from the default's values in each mode, before and after OPENCL_AUTO chooses."""
     found = dict.fromkeys(SIDES[1:], 0.0)
     for side in found:
         for number in range(_WARM_UP_CALLS):
@@ -111,7 +113,7 @@ def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]
 
 
 def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> tuple[dict[str, float], ...]:
-    """Return, for each mode, the milliseconds of a call in its fastest turn: CPU time and wall time."""
+    """Return the CPU and the wall milliseconds of a call in the fastest measurement of each mode."""
     counts: dict[str, int] = {}
     for side, function in functions.items():
         begin = time.perf_counter()
@@ -165,7 +167,7 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 @cli.timeout_option("a model")
 @terminal.json_option
 def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Path | None) -> None:
-    """Compare MODELs; by default, the twelve models that grow, and all models of the gallery."""
+    """Compare MODELs; by default, the twelve models of `profiles.pytensor.models`, and all models of the gallery."""
     cli.chosen_sides(["default", "opencl"])
     console = terminal.console()
     outcomes: list[Outcome] = []

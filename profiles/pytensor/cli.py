@@ -1,4 +1,4 @@
-"""Common code of the command lines: arguments and options, and a message if PyMC is not installed."""
+"""Common code of the command lines: arguments, options, and an error message if PyMC is not installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sizes_option(default: str = "small", what: str = "Size of the models' data."
 
 
 def sides_option(what: str, *chosen: str) -> OptionDecorator:
-    """Return the option for several sides, the first of which is the reference."""
+    """Return the option for the configurations (`SIDES`) to compare; the first one is the reference."""
     what = f"Sides that {what}; the first is the reference."
     return click.option("--side", "chosen", multiple=True, type=SIDE, default=chosen, show_default=True, help=what)
 
@@ -52,7 +52,7 @@ def timeout_option(whose: str) -> OptionDecorator:
 
 
 def model_names(names: Sequence[str]) -> list[str]:
-    """Return the models of a command: all of them, if none is named."""
+    """Return the named models, or all models if none is named."""
     return list(names or models.MODELS)
 
 
@@ -62,7 +62,7 @@ def sizes(names: Iterable[str], size: str) -> dict[str, int]:
 
 
 def chosen_sides(names: Sequence[str]) -> list[str]:
-    """Return the named sides that can be used here; exit if there are fewer than two of them."""
+    """Return the named configurations that are installed here; exit if there are fewer than two."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
         click.echo(f"skipped: {name}, which needs {', '.join(sides.missing(name))}", err=True)

@@ -1,4 +1,4 @@
-"""Measures and plots the model size from which a device is faster than PyTensor's default."""
+"""Measures and plots from which size of a model a device is faster than PyTensor's default."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from profiles.terminal import PICTURE
 
 __all__ = ["crossing", "draw", "grid", "main", "render"]
 
-#: Default models; their work grows with their size.
+#: The models that are measured by default; their work grows with their size.
 DEFAULT_MODELS = ("radon", "logistic", "mixture", "factorization")
 
 
 def grid(name: str, points: int) -> list[int]:
-    """Return sizes from a model's small size to its large size; each one is the same factor larger than the last."""
+    """Return a geometric sequence of sizes, from a model's small size to its large size."""
     chosen = models.entry(name)
     step = math.log(chosen.large / chosen.small) / (points - 1)
     return [round(chosen.small * math.exp(step * i)) for i in range(points)]
 
 
 def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
-    """Return the size from which a ratio stays below one; None if the ratio at the largest size is not below one.
+    """Return the size from which ratios are below one; None if the ratio at the largest size is not below one.
 
     Between two sizes, the logarithm of the ratio is interpolated linearly in the logarithm of the size.
     """
@@ -46,7 +46,7 @@ def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
 def _series(
     evaluations: Sequence[Evaluation], clock: str, reference: str
 ) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
-    """Return, for each model and side, the sizes, and the ratios of times to the reference."""
+    """Return, for each model and configuration, the sizes and the times relative to the reference."""
     references = {(row.model, row.size): row.ms(clock) for row in evaluations if row.side == reference}
     series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
     for row in evaluations:
@@ -58,7 +58,7 @@ def _series(
 
 
 def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
-    """Render a table: for each model and side, the size from which it is faster than the reference."""
+    """Return a table of the size from which a configuration is faster than the reference, for each model."""
     table = terminal.table(
         *("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"),
         left=("model", "side", "unit"),
@@ -73,7 +73,7 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 
 
 def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: str = sides.DEFAULT) -> None:
-    """Draw a line for each model and side: the ratio against the size."""
+    """Draw the ratio of times against the size, as a line for each model and configuration."""
     with terminal.drawing(path, (8, 4.5)) as (_, axes):
         for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
             style = "-" if side == sides.OPENCL else ":"

@@ -1,4 +1,4 @@
-"""A model's log density and its gradient as one compiled function, and points to evaluate it at."""
+"""Compiles a model's log density with its gradient, and draws points at which to evaluate them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from profiles.pytensor import models, sides
 
 __all__ = ["Density", "compiled", "difference", "evaluate", "points_of"]
 
-#: Standard deviation with which each number of a point is drawn around the model's initial point.
+#: Standard deviation of the normal numbers that are added to the model's initial point.
 DISTANCE = 0.1
 
 
 @dataclass(frozen=True)
 class Density:
-    """A compiled log density with its gradient, as samplers call it, and vectors near the model's initial point."""
+    """A compiled function for the log density and its gradient, as samplers use it, and vectors to call it with."""
 
     function: Callable[[np.ndarray], Sequence[np.ndarray]]
     points: list[np.ndarray]
 
     def __call__(self, point: np.ndarray) -> list[np.ndarray]:
-        """Return the values at a point as NumPy arrays, which waits for values that JAX still computes."""
+        """Return the values at a point as NumPy arrays; the conversion waits for values that JAX still computes."""
         return [np.asarray(value) for value in self.function(point)]
 
 
 def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
-    """Return vectors of parameters near a model's initial point, the same at each call."""
+    """Return vectors of parameters near a model's initial point; each call returns the same vectors."""
     values = model.initial_point(random_seed=seed)
     start = np.concatenate([np.ravel(values[variable.name]) for variable in model.continuous_value_vars])
     rng = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
 
 
 def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
-    """Build a model, compile its log density and gradient on a side, and draw points near the initial point."""
+    """Build a model, compile its log density and gradient in a configuration, and draw points to evaluate them at."""
     mode = sides.load(side)
     model = models.build(name, size)
     function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)
@@ -51,7 +51,7 @@ def evaluate(name: str, size: int, side: str, count: int = 3) -> list[list[list[
 
 
 def difference(expected: Sequence[float], computed: Sequence[float]) -> float:
-    """Return the largest difference, relative to the largest expected number; infinite if infinities or NaN differ."""
+    """Return the largest difference relative to the largest expected number; infinite if NaN or infinities differ."""
     one, other = np.asarray(expected, "float64"), np.asarray(computed, "float64")
     finite = np.isfinite(one)
     if one.shape != other.shape or not np.array_equal(one[~finite], other[~finite], equal_nan=True):

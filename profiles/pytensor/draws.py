@@ -1,4 +1,4 @@
-"""Measures functions that draw random variables and compute with the draws: ``python -m profiles.pytensor.draws``."""
+"""Measures functions that draw random numbers and compute with them: ``python -m profiles.pytensor.draws``."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from profiles import terminal
 
 __all__ = ["VARIABLES", "DrawTimes", "main", "measure"]
 
-#: Random variables by name: PyTensor's function, and the parameters of the distribution.
+#: Random variables by name: For each distribution, PyTensor's function and the parameters.
 VARIABLES: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "uniform": (pt.random.uniform, (0.0, 1.0)),
     "laplace": (pt.random.laplace, (0.0, 1.0)),
     "normal": (pt.random.normal, (0.0, 1.0)),
     "exponential": (pt.random.exponential, (1.0,)),
 }
-#: Number of untimed calls, which compile code and record commands.
+#: Number of untimed calls; they compile code and record commands.
 _WARM_UP = 6
 
 
 @dataclass(frozen=True)
 class DrawTimes:
-    """Median CPU milliseconds of a call: in the default mode, and in mode OPENCL with draws on host and on device."""
+    """Median CPU milliseconds of a call in the default mode, and in OPENCL with draws on host and device."""
 
     variable: str
     default_ms: float
@@ -42,7 +42,7 @@ class DrawTimes:
 
 
 def measure(variable: str, length: int = 10**6, turns: int = 15, device: str | None = None) -> DrawTimes:
-    """Call a function of a random variable in all modes in turn; for mode OPENCL, the host draws with PCG64DXSM."""
+    """Call a function of a random variable in all modes in turn; to draw on the host, mode OPENCL uses PCG64DXSM."""
     modes = [
         (None, np.random.PCG64),
         (opencl_mode(device), np.random.PCG64DXSM),

@@ -1,6 +1,6 @@
 """Measures functions with Scan in mode OPENCL and with PyTensor's default: ``python -m profiles.pytensor.loops``.
 
-With ``--jax``, mode OPENCL is compared with the same functions written for JAX, which must be installed.
+With ``--jax``, mode OPENCL is compared with the same functions written for JAX instead; JAX must be installed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from profiles import terminal
 __all__ = ["LOOPS", "LoopCase", "LoopTimes", "main", "measure"]
 
 MODES = {"OPENCL": "OPENCL", "default": None}
-#: Inputs, outputs and arguments of a function.
+#: The inputs and outputs of a function, and arguments to call it with.
 Case = tuple[list[Any], list[Any], list[Any]]
 
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """The times of a call on one side, as medians of the turns.
+    """The median times of a call of a function in one mode or in JAX.
 
-    `first_s` includes compilation and the first call. The difference from the first side's outputs is relative to the
-    largest number of an output.
+    `first_s` includes compilation and the first call. `difference` is the largest difference from the first
+    configuration's outputs, relative to the largest number of an output.
     """
 
     name: str
@@ -61,7 +61,7 @@ def garch(steps: int) -> Case:
 
 
 def lstm(steps: int, rows: int, width: int, has_gradient: bool) -> Case:
-    """Return the loss of a long short-term memory in single precision, and the gradient of its weights."""
+    """Return the loss of an LSTM in single precision, and the gradient with respect to the weights."""
     rng = np.random.default_rng(1)
     x = pt.tensor("x", shape=(None, rows, width), dtype="float32")
     shapes = [(width, 4 * width), (width, 4 * width), (4 * width,)]
@@ -131,7 +131,7 @@ def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]
 
 @dataclass(frozen=True)
 class LoopCase:
-    """A function with loops: its builders for PyTensor and for JAX."""
+    """A function with loops: the functions that build it for PyTensor and for JAX."""
 
     build: Callable[[], Case]
     build_for_jax: Callable[[], Callable[..., Any]]
@@ -156,7 +156,7 @@ LOOPS: dict[str, LoopCase] = {
 def measure(
     name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0, has_jax: bool = False
 ) -> list[LoopTimes]:
-    """Call a function of `LOOPS` on both sides in turn; with `has_jax`, JAX replaces the default mode."""
+    """Call a function of `LOOPS` in mode OPENCL and in the default mode (with `has_jax`, in JAX) in turn."""
     case = LOOPS[name]
     inputs, outputs, arguments = case.build()
     sides: dict[str, Callable[[], Callable[..., Any]]] = {
@@ -200,7 +200,7 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[float, float]:
-    """Call a function for some seconds; return the mean CPU milliseconds and wall milliseconds of a call."""
+    """Call a function for some seconds; return the mean CPU milliseconds and the mean wall milliseconds of a call."""
     begun, begun_cpu, calls = time.perf_counter(), time.process_time(), 0
     while not calls or time.perf_counter() - begun < seconds:
         function(*arguments)
@@ -215,7 +215,7 @@ def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[fl
 @click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
 @terminal.json_option
 def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:
-    """Measure the milliseconds of a call of functions with loops; the sides take turns."""
+    """Measure the milliseconds per call of functions with loops; the two configurations take turns."""
     table = Table("loop", "side", "CPU ms a call", "ms a call", "s until the first", "difference")
     table.title = "Functions of Scan"
     loops: list[LoopTimes] = []

@@ -1,4 +1,4 @@
-"""Measures a replayed call that computes almost nothing: ``python -m profiles.pytensor.overhead``."""
+"""Measures a call that computes almost nothing: ``python -m profiles.pytensor.overhead``."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from profiles import terminal
 
 __all__ = ["Overhead", "main", "measure"]
 
-#: The length of the vector: the number of parameters of a small model.
+#: The length of the vector, which is that of a small model's vector of parameters.
 LENGTH = 5
-#: Number of warm-up calls, which build the plan, and number of calls in each turn.
+#: Number of calls that build the plan before the measurement, and number of calls in each measurement.
 WARM_UP, CALLS = 50, 200
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Median microseconds of a call that takes a vector and returns a scalar and a vector: wall time and CPU time."""
+    """The median wall and CPU microseconds of a call that takes a vector and returns a scalar and a vector."""
 
     wall_us: float
     cpu_us: float
 
 
 def measure(device: str | None = None, turns: int = 20) -> Overhead:
-    """Call a function of a small vector many times; `device` is that of `optdb.pytensor.opencl_mode`."""
+    """Call a function of a small vector many times; `device` is passed to `optdb.pytensor.opencl_mode`."""
     x = pt.vector("x")
     function = pytensor.function([x], [x.sum(), 2 * x], mode=opencl_mode(device))
     value = np.ones(LENGTH, x.dtype)
@@ -57,7 +57,7 @@ def measure(device: str | None = None, turns: int = 20) -> Overhead:
 )
 @terminal.count_option("--turns", 20, "Number of runs; the median is shown.")
 def main(device: str | None, turns: int) -> None:
-    """Measure a call without work."""
+    """Measure the time of a call that computes almost nothing."""
     found = measure(device, turns)
     table = Table("microseconds of the clock", "of the processors")
     table.add_row(f"{found.wall_us:.1f}", f"{found.cpu_us:.1f}")

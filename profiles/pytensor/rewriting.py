@@ -1,6 +1,6 @@
 """Measures PyTensor's rewriting with optdb's engine and without it, and compares the graphs and their values.
 
-Times are CPU seconds in a warm process. Both sides take turns, and the median of the turns is reported.
+Times are CPU seconds in a warm process. Rewriting with and without the engine take turns, and the medians are reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
 
-#: The sizes of the measured graphs, by name (in `unrolled`).
+#: The sizes of the measured graphs; the names are those in `unrolled`.
 MEASURED = {
     "gru": 30,
     "garch": 50,
@@ -36,17 +36,17 @@ MEASURED = {
     "mixture_of_mixtures": 4,
     "additive_gp": 8,
 }
-#: Sizes at which values are compared, because numba compiles the large graphs for minutes.
+#: The sizes at which values are compared; numba would compile the large graphs for minutes.
 VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2, "additive_gp": 2}
 
 
 class _Done(Exception):
-    """Raised once the graph is rewritten, to skip its compilation."""
+    """Raised as soon as the graph is rewritten, so that it is not compiled."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result of a rewriting: CPU seconds, the graph's number of nodes, and of nodes that overwrite an input."""
+    """The CPU seconds of rewriting a graph, the number of nodes, and the number of nodes that overwrite an input."""
 
     seconds: float
     nodes: int
@@ -55,10 +55,10 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph as rewritten by PyTensor and by optdb; seconds are medians.
+    """The results for a graph that PyTensor and optdb have rewritten; seconds are medians.
 
-    `error` is the largest relative difference of the values (of a smaller graph if this one is large); None if values
-    were not compared.
+    `error` is the largest relative difference of the values, or None if values were not compared. If the graph is
+    large, the values are those of a smaller graph.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """PyTensor's seconds divided by optdb's."""
+        """The seconds of PyTensor divided by those of optdb."""
         return self.stock.seconds / self.ours.seconds
 
     @property
     def is_worse(self) -> bool:
-        """Whether optdb's graph has more nodes than PyTensor's, or equally many nodes but fewer in-place nodes."""
+        """Whether optdb's graph has more nodes than PyTensor's, or as many nodes but fewer in-place nodes."""
         return (self.ours.nodes, -self.ours.inplace) > (self.stock.nodes, -self.stock.inplace)
 
 
 def build(name: str, size: int) -> unrolled.Graph:
-    """Build a graph of `unrolled`, or the log density of one of the twelve models, or of the gallery (size 0)."""
+    """Build a graph of `unrolled`, or the log density of a PyMC model; models of the gallery have size 0."""
     if not size:
         return unrolled.of_model(gallery.build(name)[0])
     return unrolled.build(name, size) if name in unrolled.GRAPHS else unrolled.of_model(models.build(name, size))
@@ -137,7 +137,7 @@ def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np
 
 
 def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode: str = "NUMBA") -> Comparison:
-    """Rewrite a graph alternately without and with optdb; compare values at a size that numba compiles quickly."""
+    """Rewrite a graph without and with optdb in turn; compare values at a size that numba compiles quickly."""
     sides: dict[bool, list[Rewritten]] = {False: [], True: []}
     for turn in range(turns):
         for ours in (False, True) if turn % 2 == 0 else (True, False):
@@ -200,7 +200,7 @@ def main(
     mode: str,
     json_file: Path | None,
 ) -> None:
-    """Rewrite GRAPHs (by default, all of them and the twelve models) with and without optdb."""
+    """Rewrite GRAPHs (by default, all graphs and the twelve models) with and without optdb."""
     if with_gallery:
         sizes = dict.fromkeys(names or gallery.GALLERY, 0)
     else:

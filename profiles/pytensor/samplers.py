@@ -1,7 +1,8 @@
-"""Compares sampling on a device with sampling in PyTensor's default mode, both by PyMC and by nutpie.
+"""Compares sampling on a device with sampling in PyTensor's default mode, with PyMC and with nutpie.
 
-Compared are posterior means and the times from the finished model to the draws. Times include all compilation; CPU
-times include all threads and processes. The command fails if means differ by more than the sampling error.
+The command compares the posterior means, and the times from the finished model to the draws. Times include all
+compilation; CPU times include all threads and processes. The command fails if means differ by more than the sampling
+error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from profiles.stopwatch import cpu_seconds
 
 __all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
 
-#: Models by name: for "logistic", a device is faster, because it has much data; for "garch", a loop, it is not faster.
+#: The models and their sizes. A device is faster for "logistic", which has much data, and not for "garch", which is a
+#: loop.
 MODELS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: regression.logistic(20_000, 20),
     "garch": lambda: series.garch(200),
@@ -37,9 +39,9 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """A sampler's results for a model on one side; times are seconds from the model to the draws of all chains.
+    """A sampler's results for a model in one configuration; times are seconds from the model to all draws.
 
-    `difference` is the largest difference of a variable's posterior mean from the default side's, in standard
+    `difference` is the largest difference of a variable's posterior mean from that in the default mode, in standard
     deviations of the variable.
     """
 
@@ -53,19 +55,19 @@ class Sampling:
 
     @property
     def agrees(self) -> bool:
-        """Whether the means are equal within the sampling error."""
+        """Whether posterior means are equal within the sampling error."""
         return self.difference <= STANDARD_ERRORS * (2 / self.draws) ** 0.5
 
 
 def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
-    """Sample a model; return the seconds, and the means and standard deviations of the variables."""
+    """Sample a model; return the seconds, and the mean and the standard deviation of each variable."""
     return draw_from(MODELS[name], sampler, side, draws, tune, seed)
 
 
 def draw_from(
     build: Callable[[], Any], sampler: str, side: str, draws: int, tune: int, seed: int, chains: int = CHAINS
 ) -> dict[str, Any]:
-    """Build a model and sample it; return the seconds, and the means and standard deviations of the variables."""
+    """Build a model and sample it; return the seconds, and the mean and the standard deviation of each variable."""
     mode = sides.load(side)
     model = build()
     began, began_cpu = time.perf_counter(), cpu_seconds()
@@ -116,7 +118,7 @@ def compare(
     side: str = sides.OPENCL,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> list[Sampling]:
-    """Sample a model on the default side and on another one; chains keep `draws` draws after `tune` tuning draws."""
+    """Sample a model in the default mode and in another one; keep `draws` draws per chain after `tune` others."""
     chosen = (sides.DEFAULT, side)
     results = [run("profiles.pytensor.samplers:draw", name, sampler, each, draws, tune) for each in chosen]
     reference = results[0]
@@ -127,7 +129,7 @@ def compare(
 
 
 def difference(reference: dict[str, Any], result: dict[str, Any], least_deviation: float = 0.0) -> float:
-    """Return the largest difference of a mean, in standard deviations of the reference (or the least one)."""
+    """Return the largest difference of a mean, divided by the reference's deviation or `least_deviation`."""
     differences = []
     for name, means in reference["means"].items():
         deviations = np.maximum(reference["deviations"][name], least_deviation)
@@ -162,7 +164,7 @@ def render(rows: Sequence[Sampling]) -> Table:
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], side: str, draws: int, tune: int, json_file: Path | None
 ) -> None:
-    """Sample MODELs, logistic and garch by default, in two chains."""
+    """Sample MODELs in two chains; the default models are logistic and garch."""
     cli.chosen_sides([sides.DEFAULT, side])
     console = terminal.console()
     rows: list[Sampling] = []

@@ -1,8 +1,8 @@
-"""Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means for the same seed.
+"""Compares the posterior means that pm.sample computes on a device and in PyTensor's default mode, with equal seeds.
 
-This is only possible for the models in `SIZES`, whose posteriors are well determined. For other models, rounding errors
-grow with each step of the sampler, and chains diverge after several dozen draws. The command fails if a mean differs by
-more than `TOLERANCE`, relative to the variable's standard deviation or to one, whichever is larger.
+The comparison is only possible for the models in `SIZES`, whose posteriors are well determined. For other models,
+rounding errors grow with each step of the sampler, and chains diverge after several dozen draws. The command fails if a
+mean differs by more than `TOLERANCE` times the larger of the variable's standard deviation and one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from profiles.pytensor import cli, models, samplers, sides
 __all__ = ["SIZES", "TOLERANCE", "Draws", "compare", "draw", "main", "render"]
 
 TOLERANCE = 1e-6
-#: Maps models to sizes of data that determine their posteriors well.
+#: Maps the name of a model to a size; data of this size determine the posterior well.
 SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The largest difference of posterior means from the reference's, and CPU seconds to compile and sample."""
+    """The largest difference of posterior means from the reference, and the CPU seconds to compile and sample."""
 
     model: str
     size: int
@@ -41,12 +41,12 @@ class Draws:
 
     @property
     def agrees(self) -> bool:
-        """Whether the means are equal within rounding."""
+        """Whether posterior means are equal within rounding."""
         return self.difference <= TOLERANCE
 
 
 def draw(name: str, size: int, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
-    """Sample a model in one chain with PyMC; return the seconds, and the means and deviations of the variables."""
+    """Sample a model in one chain with PyMC; return the seconds, and the mean and deviation of each variable."""
     build = functools.partial(models.build, name, size)
     return samplers.draw_from(build, "pymc", side, draws, tune, seed, chains=1)
 
@@ -60,7 +60,7 @@ def compare(
     tune: int = 200,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> Draws:
-    """Sample a model on two sides with the same seed; keep `draws` draws after `tune` tuning draws."""
+    """Sample a model in two configurations with the same seed; keep `draws` draws after `tune` tuning draws."""
     expected, computed = (
         run("profiles.pytensor.sampling:draw", name, size, each, draws, tune) for each in (reference, side)
     )
@@ -95,7 +95,7 @@ def render(compared: Sequence[Draws]) -> Table:
 @terminal.count_option("--tune", 200, "Number of tuning draws.", least=0)
 @terminal.json_option
 def main(names: tuple[str, ...], side: str, reference: str, draws: int, tune: int, json_file: Path | None) -> None:
-    """Sample MODELs: by default, ar, ordinal and gp."""
+    """Sample MODELs; the default models are ar, ordinal and gp."""
     cli.chosen_sides([reference, side])
     console = terminal.console()
     compared = []

@@ -1,4 +1,4 @@
-"""The sides that are compared, which are ways to compile a PyTensor function: the default, OpenCL, JAX, and others."""
+"""The configurations (sides) that are compared: PyTensor's default mode, OpenCL, JAX, and other modes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENCL = "opencl"
 
 @dataclass(frozen=True)
 class Side:
-    """A way to compile a function: a mode of PyTensor (None for the default), and modules to import before."""
+    """A configuration: a mode of PyTensor (None for the default), and modules to import before it is used."""
 
     name: str
     mode: str | None
@@ -35,22 +35,22 @@ SIDES: dict[str, Side] = {
 
 
 def available(name: str) -> bool:
-    """Return whether the modules that a side needs are installed."""
+    """Return whether the modules that a configuration needs are installed."""
     return not missing(name)
 
 
 def missing(name: str) -> list[str]:
-    """Return the modules that a side needs and that are not installed."""
+    """Return the modules that a configuration needs and that are not installed."""
     return [module for module in SIDES[name].modules if not _is_installed(module)]
 
 
 def _is_installed(module: str) -> bool:
-    # Finding a submodule imports its package, which may lack its own dependencies.
+    # Check the package first, because finding a submodule imports the package.
     return find_spec(module.partition(".")[0]) is not None and find_spec(module) is not None
 
 
 def load(name: str) -> Any:
-    """Import the modules that a side needs, and return its mode."""
+    """Import the modules that a configuration needs, and return the mode."""
     for module in SIDES[name].modules:
         importlib.import_module(module)
     return SIDES[name].mode

@@ -1,7 +1,7 @@
-"""Measures an evaluation of logp and dlogp on a device, compared with PyTensor's default and JAX.
+"""Compares the time of an evaluation of logp and dlogp on a device, in PyTensor's default mode and in JAX.
 
-Each side has its own process, and the processes take turns. A time is the median of the turns, in CPU milliseconds of
-all threads of a process, or in wall milliseconds, which are what matters on a GPU.
+Each of these has a separate process, and the processes take turns. Times are medians, in CPU milliseconds of all
+threads of a process or in wall milliseconds; on a GPU, wall time is what matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCKS = ("cpu", "wall")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The times of an evaluation of a model on one side: medians of the turns, in milliseconds."""
+    """The median milliseconds of an evaluation of a model in one of the configurations of `SIDES`."""
 
     model: str
     size: int
@@ -35,7 +35,7 @@ class Evaluation:
     wall_ms: float
 
     def ms(self, clock: str) -> float:
-        """Return the milliseconds by one of `CLOCKS`."""
+        """Return the milliseconds according to one of `CLOCKS`."""
         return self.cpu_ms if clock == "cpu" else self.wall_ms
 
 
@@ -48,12 +48,12 @@ def measure(
     failed: Callable[[str], None] = lambda message: None,
     start: Callable[[str, int, str], workers.Worker] = workers.Worker,
 ) -> list[Evaluation]:
-    """Evaluate a model on several sides in turn, each turn for at least `at_least_s` seconds.
+    """Evaluate a model in several configurations in turn, each time for at least `at_least_s` seconds.
 
-    `failed` is called with the error of a side that cannot compile the model; the other sides are measured.
+    If a configuration cannot compile the model, `failed` is called with the error, and only the others are measured.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(chosen)) as threads:
-        # All sides compile at the same time; a side that fails to compile does not delay the other sides.
+        # All configurations compile at the same time, so that one that fails to compile does not delay the others.
         starting = {side: threads.submit(start, name, size, side) for side in chosen}
         ready = {}
         for side, future in starting.items():
@@ -75,7 +75,7 @@ def measure(
 
 
 def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
-    """Return a table of models, with each side's milliseconds and their ratio to the reference."""
+    """Return a table of models, with the milliseconds of each configuration and the ratio to the reference."""
     chosen = list(dict.fromkeys(row.side for row in evaluations))
     by_model: dict[tuple[str, int], dict[str, Evaluation]] = {}
     for one in evaluations:
@@ -108,7 +108,7 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 def main(
     names: tuple[str, ...], size: str, chosen: tuple[str, ...], clock: str, turns: int, json_file: Path | None
 ) -> None:
-    """Measure MODELs, or all twelve."""
+    """Measure MODELs; by default, all twelve models."""
     left = cli.chosen_sides(chosen)
     console = terminal.console()
     evaluations: list[Evaluation] = []

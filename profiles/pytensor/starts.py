@@ -1,6 +1,6 @@
 """Measures the time until a PyMC model's first evaluation, with empty and with full caches.
 
-The result is the CPU seconds from the finished model to the first values of logp and dlogp, including compilers that
+The result is the CPU seconds from the finished model to the first values of logp and dlogp. They include compilers that
 the process starts.
 """
 
@@ -27,10 +27,9 @@ CACHES = ("cold", "warm")
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a process, with one of `CACHES`.
+    """The times of a new process with empty or full caches (one of `CACHES`).
 
-    Times are CPU seconds: from the start to the end of imports, to build the model, and from the built model to the
-    first values.
+    Times are CPU seconds: for imports, for building the model, and from then to the first values.
     """
 
     model: str
@@ -57,7 +56,7 @@ def start(name: str, size: int, side: str) -> list[float]:
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return environment variables with which all compiled code is stored below a folder."""
+    """Return environment variables that make all libraries store compiled code below a folder."""
     return {
         "PYTENSOR_FLAGS": f"base_compiledir={folder / 'pytensor'}",
         "NUMBA_CACHE_DIR": str(folder / "numba"),
@@ -77,7 +76,7 @@ def measure(
     timeout: float | None = None,
     run: Callable[..., list[float]] = isolated.call,
 ) -> list[Start]:
-    """Start a model with empty caches, and again with the caches of the first start; return the medians of both."""
+    """Start a model with empty caches, and again with the filled caches; return the medians for both cases."""
     seconds: dict[str, list[list[float]]] = {cache: [] for cache in CACHES}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(prefix="optdb-start-") as folder:
@@ -91,7 +90,7 @@ def measure(
 
 
 def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
-    """Return a table of models: the seconds of each side and cache, and their ratios to the reference."""
+    """Return a table of models with the seconds for each configuration and cache, and the ratios to the reference."""
     by_model: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
     for start in starts:
         by_model.setdefault((start.model, start.size), {})[start.side, start.cache] = start.first_s
@@ -117,7 +116,7 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
 
 
 def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
-    """Return the reference's seconds divided by a side's seconds, for the same cache; None if one was not measured."""
+    """Return the reference's time divided by a column's time, with the same cache; None if either time is missing."""
     theirs, ours = seconds.get((reference, column[1])), seconds.get(column)
     return None if theirs is None or ours is None else theirs / ours
 
@@ -137,7 +136,7 @@ def main(
     timeout: float | None,
     json_file: Path | None,
 ) -> None:
-    """Start MODELs, or all twelve, on each side."""
+    """Start MODELs (by default, all twelve models) in each configuration."""
     left = cli.chosen_sides(chosen)
     console = terminal.console()
     starts: list[Start] = []

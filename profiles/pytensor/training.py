@@ -1,8 +1,8 @@
-"""Measures a training step on a device, in PyTensor's default mode, and with another checkout of optdb.
+"""Measures a training step on a device, in PyTensor's default mode and, for comparison, with another checkout of optdb.
 
-``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, with gradient descent
-and with Adam. Each side has its own process, and the processes take turns. A time is the median of the turns. Before,
-untimed steps compile, record commands and merge launches.
+``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, both with gradient
+descent and with Adam. Each configuration has a separate process, and the processes take turns. Times are medians.
+Before the measurements, untimed steps compile, record commands and merge launches.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from profiles.pytensor import training_steps
 
 __all__ = ["Step", "Training", "main", "measure"]
 
-#: The name of the other checkout's side.
+#: The name of the configuration that uses the other checkout.
 OTHER = "other checkout"
 
 
 @dataclass(frozen=True)
 class Step:
-    """The times of a step on one side: medians of the turns, in microseconds of CPU time and wall time."""
+    """The median times of a step in one configuration, in microseconds of CPU time and wall time."""
 
     model: str
     updates: str
@@ -44,7 +44,7 @@ class Step:
 
 
 class Training:
-    """A process that trains with a checkout of optdb (a context manager). Raise `isolated.Failed` if it ends early."""
+    """A process that trains with a checkout of optdb. `isolated.Failed` is raised if it ends early."""
 
     def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
         python = checkout / ".venv-pytensor" / "bin" / "python"
@@ -67,7 +67,7 @@ class Training:
         self._process.communicate()
 
     def turn(self, seconds: float) -> tuple[float, float]:
-        """Make steps for some seconds; return the mean CPU seconds and wall seconds of a step."""
+        """Make steps for some seconds; return the mean CPU seconds and the mean wall seconds of a step."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
@@ -91,9 +91,9 @@ def measure(
     turn_s: float = 0.5,
     settle_s: float = 6,
 ) -> list[Step]:
-    """Train on all sides in turn, after `settle_s` untimed seconds on each side.
+    """Train in all configurations in turn, after `settle_s` untimed seconds in each configuration.
 
-    The `other` checkout of optdb, if given, needs an environment in ``.venv-pytensor``.
+    If an `other` checkout of optdb is given, it should have an environment in ``.venv-pytensor``.
     """
     sides: dict[str, Any] = {side: (side, isolated.CHECKOUT) for side in training_steps.SIDES}
     if other is not None:
@@ -114,7 +114,7 @@ def measure(
 
 
 def render(steps: Sequence[Step]) -> Table:
-    """Return a table with each side's microseconds of CPU time and wall time."""
+    """Return a table with the microseconds of CPU time and wall time of each configuration."""
     sides = list(dict.fromkeys(step.side for step in steps))
     left = ("model", "updates", "size")
     caption = "microseconds of all threads / of the clock, medians"

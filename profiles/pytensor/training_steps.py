@@ -1,9 +1,9 @@
-"""One training loop in a separate process, which runs steps on request.
+"""Runs training steps in a separate process on request.
 
-Run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, it uses the first checkout of
-optdb in ``PYTHONPATH``, which may be another one than the file's. For each line of standard input, which is a number of
-seconds, it makes steps for this long, and writes the mean time of a step: CPU seconds of all threads and child
-processes, and wall seconds.
+The module is run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, and uses the
+first checkout of optdb in ``PYTHONPATH``. This checkout may differ from the one that contains the file. Each line of
+standard input is a number of seconds. For each line, the process makes steps for so many seconds, and writes the mean
+CPU seconds (of all threads and child processes) and the mean wall seconds of a step.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ import pytensor.tensor as pt
 
 __all__ = ["MODELS", "SIDES", "UPDATES", "step_of"]
 
-#: Inputs, hidden units (0 for none) and rows of a batch, for the small and the large size.
+#: For the small and the large size: the number of inputs, of hidden units (0 for none), and of rows in a batch.
 MODELS = {
     "logistic": {"small": (32, 0, 8), "large": (784, 0, 100)},
     "mlp": {"small": (32, 32, 8), "large": (784, 500, 20)},
 }
 UPDATES = ("sgd", "adam")
-#: Sides: PyTensor's default linker; optdb's linker; and optdb's linker with many steps in one call.
+#: Sides: The configurations: PyTensor's default linker, optdb's linker, and optdb's linker with many steps in one call.
 SIDES = ("default", "opencl", "opencl, repeated")
 CLASSES = 10
-#: Number of steps in one call, for the side with many steps in one call.
+#: Number of steps in one call, in the configuration with many steps per call.
 REPEATED = 100
 Single = np.float32
 
 
 def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[], Any], int]:
-    """Compile a training loop; return a function that makes steps, and its number of steps per call."""
+    """Compile a training loop; return a function that makes steps, and the number of steps of each call."""
     rng = np.random.default_rng(1)
     inputs, hidden, rows = MODELS[model][size]
     widths = [inputs, *([hidden] if hidden else []), CLASSES]
@@ -52,7 +52,7 @@ def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[]
     loss = -(y * pt.special.log_softmax(values, axis=1)).sum(axis=1).mean()
     changes = (_sgd if updates == "sgd" else _adam)(loss, parameters)
     function = pytensor.function([x, y], loss, updates=changes, mode=None if side == "default" else "OPENCL")
-    # Random labels, which nothing predicts: the loss does not fall, so no number becomes subnormal.
+    # The labels are random, so that the loss does not fall and no number becomes subnormal.
     data = rng.normal(size=(rows, inputs)).astype("float32")
     labels = np.eye(CLASSES, dtype="float32")[rng.integers(CLASSES, size=rows)]
     if side == "opencl, repeated":
@@ -87,7 +87,7 @@ def _cpu_s() -> float:
 
 
 def main() -> None:
-    """Compile the training loop that the command line names, and make steps as standard input requests."""
+    """Compile the training loop that is named on the command line, and make steps on request."""
     warnings.simplefilter("ignore")
     if sys.argv[4] != "default":
         import optdb.pytensor  # noqa: F401  (registers the mode)

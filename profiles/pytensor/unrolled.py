@@ -1,4 +1,4 @@
-"""Graphs of any size: unrolled recurrences, and models with any number of parts.
+"""Builds graphs of any size: unrolled recurrences, and models with any number of parts.
 
 Each builder returns the inputs, the outputs and the updates of a function: ``build("garch", 50)``.
 """
@@ -83,7 +83,7 @@ def garch(steps: int = 50) -> Graph:
 
 
 def ode(steps: int = 20) -> Graph:
-    """Return the log density of a predator-prey system, and its gradient; Runge-Kutta steps are unrolled."""
+    """Return the log density of a predator-prey system and its gradient; the Runge-Kutta steps are unrolled."""
     observed = np.abs(_random(steps, 2)) + 1
     point = pt.vector("point", dtype="float64", shape=(6,))
     a, b, c, d, prey, predators = (pt.exp(point[i]) for i in range(6))
@@ -130,7 +130,7 @@ def of_model(model: Any) -> Graph:
 
 
 def mixture_of_mixtures(parts: int = 4) -> Graph:
-    """Return the log density of a mixture whose parts are mixtures of three normal distributions, and its gradient."""
+    """Return the log density and the gradient of a mixture of mixtures of three normal distributions."""
     import pymc as pm
 
     with pm.Model() as model:
@@ -148,7 +148,7 @@ def mixture_of_mixtures(parts: int = 4) -> Graph:
 
 
 def additive_gp(parts: int = 8) -> Graph:
-    """Return the log density of a Gaussian process whose covariance is a sum of `parts` kernels, and its gradient."""
+    """Return the log density and the gradient of a Gaussian process whose covariance is a sum of `parts` kernels."""
     import pymc as pm
 
     with pm.Model() as model:
@@ -161,7 +161,7 @@ def additive_gp(parts: int = 8) -> Graph:
     return of_model(model)
 
 
-#: Builders by name; each takes a size.
+#: Maps the name of a graph to a builder that takes a size.
 GRAPHS: dict[str, Callable[[int], Graph]] = {
     "gru": gru,
     "garch": garch,
@@ -173,5 +173,5 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
 
 
 def build(name: str, size: int) -> Graph:
-    """Build a graph of a size."""
+    """Build the graph with a given name and size."""
     return GRAPHS[name](size)

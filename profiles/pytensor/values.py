@@ -1,7 +1,8 @@
-"""Compares logp and dlogp of PyMC models on a device with PyTensor's default, in float64.
+"""Compares the values of logp and dlogp of PyMC models on a device with those of PyTensor's default mode, in float64.
 
-Each model is evaluated at three points near its initial point. Each side runs in a separate process. A difference is
-relative to the largest number of the default side's array. The command fails if a difference exceeds `TOLERANCE`.
+Each model is evaluated at three points near its initial point. Each of the two configurations runs in a separate
+process. A difference is relative to the largest number of the array that the default mode returns. The command fails if
+a difference exceeds `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest relative differences from the reference's values; infinite if a side failed with `failure`."""
+    """The largest relative differences from the reference; infinite if computing failed with `failure`."""
 
     model: str
     size: int
@@ -36,7 +37,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the values are equal within rounding."""
+        """Whether values are equal within rounding."""
         return max(self.logp, self.dlogp) <= TOLERANCE
 
 
@@ -48,7 +49,7 @@ def compare(
     timeout: float | None = None,
     run: Callable[..., list] = isolated.call,
 ) -> Comparison:
-    """Evaluate a model on two sides, each of which may take `timeout` seconds."""
+    """Evaluate a model in two configurations, each of which may take `timeout` seconds."""
     values = []
     for each in (reference, side):
         try:
@@ -91,7 +92,7 @@ def render(comparisons: Sequence[Comparison]) -> Table:
 def main(
     names: tuple[str, ...], size: str, side: str, reference: str, timeout: float | None, json_file: Path | None
 ) -> None:
-    """Compare the values of MODELs, or of all twelve."""
+    """Compare the values of MODELs; by default, of all twelve models."""
     cli.chosen_sides([reference, side])
     console = terminal.console()
     comparisons = []

@@ -1,6 +1,6 @@
-"""Processes, each with a model that one side has compiled; the processes evaluate the model in turn.
+"""Processes that evaluate a model in turn; each process compiles the model in another configuration.
 
-Each side therefore has its own threads and memory, and a busy phase of the machine affects all sides equally.
+Each configuration therefore has separate threads and memory, and a busy phase of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from profiles import isolated
 
 __all__ = ["Seconds", "Worker", "race"]
 
-#: Number of untimed first calls, in which memory is newly allocated and caches are cold.
+#: Number of untimed first evaluations, which allocate memory and fill caches.
 WARM_UP = 3
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """The time of an evaluation: CPU seconds of all threads of the process, and wall seconds."""
+    """The duration of an evaluation: CPU seconds of all threads of the process, and wall seconds."""
 
     cpu: float
     wall: float
 
 
 class Worker:
-    """A process with a compiled model (a context manager). Raise `isolated.Failed` if the model cannot be used."""
+    """A process with a compiled model. `isolated.Failed` is raised if compiling or evaluating the model fails."""
 
     def __init__(self, name: str, size: int, side: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -77,7 +77,7 @@ class Worker:
 
 
 def _serve(connection: Connection, name: str, size: int, side: str) -> None:
-    """Compile a model; for each message, evaluate the model as many seconds, and send the mean times."""
+    """Compile a model; for each received number of seconds, evaluate the model for so long, and send the mean times."""
     try:
         from profiles.pytensor import densities
 
@@ -105,7 +105,7 @@ def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
 
 
 def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, list[Seconds]]:
-    """Let workers evaluate in turn, each turn for at least `at_least_s` seconds; return the times of turns by side."""
+    """Let workers evaluate in turn, each time for at least `at_least_s` seconds; return the times of each worker."""
     taken: dict[str, list[Seconds]] = {side: [] for side in workers}
     for _ in range(turns):
         for side, worker in workers.items():

@@ -1,6 +1,6 @@
-"""Small PyMC models of many kinds, as users write them, in addition to the twelve models that grow.
+"""Small PyMC models of many kinds, as users write them; `profiles.pytensor.models` has larger ones.
 
-Each one is a function that needs no arguments and returns the model; `replaced_data` also returns a function that
+Each model is a function that needs no arguments and returns the model. `replaced_data` also returns a function that
 changes the model's data. The models with missing data also have a large size.
 """
 
@@ -31,11 +31,11 @@ GALLERY: dict[str, Callable[..., Any]] = {
 }
 
 
-#: The number of rows in the large size of the models that have one.
+#: For each model with a large size, the number of rows in this size.
 LARGE = {"missing_outcomes": 100_000, "missing_covariates": 100_000}
 
 
 def build(name: str, size: str = "small") -> tuple[Any, Callable[[], None] | None]:
-    """Return a model, and the function that changes the model's data, or None if there is no such function."""
+    """Return a model, and the function that changes its data; None instead of the function if there is none."""
     built = GALLERY[name](LARGE[name]) if size == "large" and name in LARGE else GALLERY[name]()
     return built if isinstance(built, tuple) else (built, None)

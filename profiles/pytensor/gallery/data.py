@@ -1,4 +1,4 @@
-"""Missing and replaced data, and user-defined densities."""
+"""Models with missing or replaced data, and models with user-defined densities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def missing_outcomes(rows: int = 300) -> pm.Model:
     rng = np.random.default_rng(81)
     x = rng.normal(size=rows)
     with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyMC warns that it imputes
+        warnings.simplefilter("ignore")  # PyMC warns that it imputes missing values
         weights = pm.Normal("weights", 0, 1, shape=2)
         pm.Normal("y", weights[0] + weights[1] * x, pm.HalfNormal("noise", 1), observed=_with_gaps(rng, rows))
     return model
@@ -32,7 +32,7 @@ def missing_covariates(rows: int = 400) -> pm.Model:
     """Build a regression with some missing regressors."""
     rng = np.random.default_rng(82)
     with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyMC warns that it imputes
+        warnings.simplefilter("ignore")  # PyMC warns that it imputes missing values
         x = pm.Normal("x", pm.Normal("center"), pm.HalfNormal("spread", 1), observed=_with_gaps(rng, rows))
         pm.Normal("y", pm.Normal("slope") * x, 1, observed=rng.normal(size=rows))
     return model
@@ -72,7 +72,7 @@ def custom_density() -> pm.Model:
 
 
 def custom_distribution() -> pm.Model:
-    """Build a model with a custom distribution that is defined as a function of another one."""
+    """Build a model with a custom distribution that is a function of another random variable."""
     rng = np.random.default_rng(85)
 
     def dist(center: Any, spread: Any, size: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hierarchical models: groups with a common distribution, and shrinkage priors."""
+"""Hierarchical models, with groups that have a common distribution or with shrinkage priors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def logistic_groups() -> pm.Model:
 
 
 def crossed_poisson() -> pm.Model:
-    """Build a model of counts with effects of two crossed groups."""
+    """Build a model of counts that depend on two crossed groupings."""
     rng = np.random.default_rng(22)
     row, column = rng.integers(0, 12, 500), rng.integers(0, 9, 500)
     with pm.Model() as model:
@@ -57,7 +57,7 @@ def crossed_poisson() -> pm.Model:
 
 
 def varying_slopes() -> pm.Model:
-    """Build a regression with correlated intercepts and slopes of groups, with an LKJ prior."""
+    """Build a regression whose groups have correlated intercepts and slopes, with an LKJ prior."""
     rng = np.random.default_rng(23)
     group, x = rng.integers(0, 15, 400), rng.normal(size=400)
     with pm.Model() as model:
@@ -84,7 +84,7 @@ def horseshoe() -> pm.Model:
 
 
 def difference_of_means() -> pm.Model:
-    """Build a comparison of two groups with heavy-tailed noise, as in BEST."""
+    """Build a model that compares two groups with heavy-tailed noise, as in BEST."""
     rng = np.random.default_rng(25)
     with pm.Model() as model:
         center = pm.Normal("center", 100, 20, shape=2)

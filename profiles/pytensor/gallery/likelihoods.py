@@ -1,4 +1,4 @@
-"""Models with unusual likelihoods: counts and classes, mixtures, and times to events."""
+"""Models with unusual likelihoods: of counts, of classes, of mixtures, and of times to events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _regressors(rng: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def zero_inflated_poisson() -> pm.Model:
-    """Build counts with more zeros than a Poisson distribution has."""
+    """Build a model of counts with more zeros than a Poisson distribution has."""
     rng = np.random.default_rng(31)
     x = _regressors(rng, 500)
     y = rng.poisson(np.exp(0.5 + 0.3 * x[:, 1])) * (rng.random(500) < 0.7)
@@ -24,7 +24,7 @@ def zero_inflated_poisson() -> pm.Model:
 
 
 def zero_inflated_negative_binomial() -> pm.Model:
-    """Build overdispersed counts with additional zeros; the share of these zeros depends on regressors."""
+    """Build a model of overdispersed counts with additional zeros, whose share depends on regressors."""
     rng = np.random.default_rng(32)
     x = _regressors(rng, 500)
     y = rng.negative_binomial(2, 0.4, 500) * (rng.random(500) < 0.6)
@@ -37,7 +37,7 @@ def zero_inflated_negative_binomial() -> pm.Model:
 
 
 def hurdle_gamma() -> pm.Model:
-    """Build amounts that are zero or gamma distributed."""
+    """Build a model of amounts that are zero or gamma distributed."""
     rng = np.random.default_rng(33)
     y = rng.gamma(2.0, 1.5, 300) * (rng.random(300) < 0.6)
     with pm.Model() as model:
@@ -58,7 +58,7 @@ def negative_binomial() -> pm.Model:
 
 
 def beta_binomial() -> pm.Model:
-    """Build shares of successes that vary between groups."""
+    """Build a model of success rates that vary between groups."""
     rng = np.random.default_rng(35)
     trials = rng.integers(5, 40, 80)
     with pm.Model() as model:
@@ -69,7 +69,7 @@ def beta_binomial() -> pm.Model:
 
 
 def dirichlet_multinomial() -> pm.Model:
-    """Build overdispersed counts in several classes."""
+    """Build a model of overdispersed counts in several classes."""
     rng = np.random.default_rng(36)
     y = np.stack([rng.multinomial(30, rng.dirichlet([2.0, 3.0, 4.0])) for _ in range(40)])
     with pm.Model() as model:
@@ -112,7 +112,7 @@ _ordered = pm.distributions.transforms.ordered
 
 
 def poissons() -> pm.Model:
-    """Build a mixture of two Poisson distributions."""
+    """Build a model with a mixture of two Poisson distributions."""
     rng = np.random.default_rng(41)
     y = rng.poisson(np.where(rng.random(300) < 0.4, 2.0, 9.0))
     with pm.Model() as model:
@@ -123,7 +123,7 @@ def poissons() -> pm.Model:
 
 
 def different_distributions() -> pm.Model:
-    """Build a mixture of a normal distribution and a heavy-tailed one."""
+    """Build a model with a mixture of a normal and a heavy-tailed distribution."""
     rng = np.random.default_rng(42)
     with pm.Model() as model:
         share = pm.Beta("share", 2, 2)
@@ -147,7 +147,7 @@ def regressions() -> pm.Model:
 
 
 def normal_vectors() -> pm.Model:
-    """Build a mixture of normal vectors."""
+    """Build a model with a mixture of multivariate normal distributions."""
     rng = np.random.default_rng(44)
     y = np.concatenate([rng.normal(-2, 1, (60, 2)), rng.normal(2, 1, (60, 2))])
     with pm.Model() as model:
@@ -170,7 +170,7 @@ def weibull_censored() -> pm.Model:
 
 
 def exponential_potential() -> pm.Model:
-    """Build exponential times to events, some of them censored, whose log likelihood is a potential."""
+    """Build a model of exponential times to events, some of which are censored; its log likelihood is a potential."""
     rng = np.random.default_rng(52)
     x, time, ended = rng.normal(size=300), rng.exponential(2.0, 300), rng.random(300) < 0.7
     with pm.Model() as model:
@@ -181,7 +181,7 @@ def exponential_potential() -> pm.Model:
 
 
 def piecewise_hazard() -> pm.Model:
-    """Build times to events with a hazard that is constant in each interval; events are Poisson counts."""
+    """Build a model of times to events with a piecewise constant hazard; events are Poisson counts."""
     rng = np.random.default_rng(53)
     people, intervals = 60, 8
     end = rng.integers(1, intervals, people)
@@ -197,7 +197,7 @@ def piecewise_hazard() -> pm.Model:
 
 
 def lognormal_potential() -> pm.Model:
-    """Build log-normal times to events; censored times contribute their survival function."""
+    """Build a model of log-normal times to events; censored times contribute the survival function."""
     rng = np.random.default_rng(54)
     time, ended = rng.lognormal(1, 0.8, 250), rng.random(250) < 0.6
     with pm.Model() as model:
@@ -208,7 +208,7 @@ def lognormal_potential() -> pm.Model:
 
 
 def truncated_normal() -> pm.Model:
-    """Build measurements from which only large values are observed."""
+    """Build a model of measurements of which only large values are observed."""
     rng = np.random.default_rng(55)
     y = rng.normal(1, 1, 400)
     with pm.Model() as model:

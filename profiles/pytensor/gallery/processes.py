@@ -1,4 +1,4 @@
-"""Gaussian processes and normal vectors: exact, approximate, and with the structure of Kronecker products."""
+"""Models with Gaussian processes or normal vectors: exact, approximate, or with Kronecker products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _X = np.linspace(0, 10, 40)
 
 
 def latent_process() -> pm.Model:
-    """Build counts whose logarithmic rate is a Gaussian process."""
+    """Build a model of counts whose logarithmic rate is a Gaussian process."""
     rng = np.random.default_rng(71)
     with pm.Model() as model:
         length = pm.InverseGamma("length", 5, 5)
@@ -66,7 +66,7 @@ def kronecker_process() -> pm.Model:
 
 
 def kronecker_normal() -> pm.Model:
-    """Build a normal vector whose covariance is a Kronecker product, with Cholesky factors."""
+    """Build a normal vector whose covariance is a Kronecker product of matrices given by Cholesky factors."""
     rng = np.random.default_rng(76)
     with pm.Model() as model:
         lengths = pm.Gamma("lengths", 3, 2, shape=2)
@@ -102,7 +102,7 @@ def covariance() -> pm.Model:
 
 
 def precision() -> pm.Model:
-    """Build a potential from the determinant and the inverse of a matrix."""
+    """Build a model with a potential that depends on the determinant and the inverse of a matrix."""
     rng = np.random.default_rng(79)
     sample = np.cov(rng.normal(size=(50, 5)).T)
     with pm.Model() as model:
@@ -114,7 +114,7 @@ def precision() -> pm.Model:
 
 
 def correlations() -> pm.Model:
-    """Build normal vectors without means, with an LKJ prior of their covariance."""
+    """Build normal vectors with mean zero and with an LKJ prior of their covariance."""
     rng = np.random.default_rng(80)
     with pm.Model() as model:
         factor, _, _ = pm.LKJCholeskyCov("factor", n=5, eta=1.5, sd_dist=pm.HalfNormal.dist(1))

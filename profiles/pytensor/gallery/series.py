@@ -1,4 +1,4 @@
-"""Time series: recurrences (as loops or unrolled), hidden states, differential equations, change points."""
+"""Models of time series with recurrences, hidden states, differential equations or change points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 
 
 def garch() -> pm.Model:
-    """Build PyMC's own GARCH(1, 1)."""
+    """Build a model with PyMC's own GARCH(1, 1) distribution."""
     rng = np.random.default_rng(61)
     with pm.Model() as model:
         omega, alpha = pm.HalfNormal("omega", 1), pm.Uniform("alpha", 0, 0.5)
@@ -21,7 +21,7 @@ def garch() -> pm.Model:
 
 
 def garch_by_scan() -> pm.Model:
-    """Build a GARCH recurrence as a scan; its log density is a potential."""
+    """Build a GARCH model whose recurrence is a scan and whose log density is a potential."""
     rng = np.random.default_rng(62)
     y = rng.normal(size=200)
     with pm.Model() as model:
@@ -60,7 +60,7 @@ def hidden_markov() -> pm.Model:
 
 
 def hidden_markov_unrolled() -> pm.Model:
-    """Build a hidden Markov model of ten steps, unrolled."""
+    """Build a hidden Markov model whose ten steps are unrolled."""
     rng = np.random.default_rng(64)
     y = rng.normal(size=(10, 30))
     with pm.Model() as model:
@@ -142,7 +142,7 @@ def kalman() -> pm.Model:
 
 
 def random_walk() -> pm.Model:
-    """Build a smooth trend as a random walk."""
+    """Build a model of a smooth trend that is a random walk."""
     rng = np.random.default_rng(68)
     with pm.Model() as model:
         step = pm.HalfNormal("step", 1)
@@ -152,7 +152,7 @@ def random_walk() -> pm.Model:
 
 
 def change_point() -> pm.Model:
-    """Build yearly counts whose rate changes in an unknown year."""
+    """Build a model of yearly counts whose rate changes in an unknown year."""
     rng = np.random.default_rng(69)
     y = np.concatenate([rng.poisson(3.0, 40), rng.poisson(1.0, 70)])
     with pm.Model() as model:
@@ -164,7 +164,7 @@ def change_point() -> pm.Model:
 
 
 def latent_autoregression() -> pm.Model:
-    """Build counts whose logarithmic rate is an autoregression."""
+    """Build a model of counts whose logarithmic rate is an autoregression."""
     rng = np.random.default_rng(70)
     with pm.Model() as model:
         weight = pm.Uniform("weight", -1, 1)

@@ -1,4 +1,4 @@
-"""Twelve PyMC models with seeded data, by name: ``build("logistic", 200_000)``."""
+"""Builds twelve PyMC models with seeded data: ``build("logistic", 200_000)``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MODELS", "Entry", "build", "entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of any size, counted in `unit`. The small size is for tests; at the large one, a device is faster."""
+    """A model with a size in units of `unit`; the size `small` is for tests, and with `large`, a device is faster."""
 
     name: str
     builder: Callable[[int], pymc.Model]
@@ -45,13 +45,13 @@ MODELS: dict[str, Entry] = {
 
 
 def entry(name: str) -> Entry:
-    """Return a model's entry; if there is none, raise a KeyError that lists the names."""
+    """Return the entry of a model; if there is no such model, raise a KeyError that lists the names."""
     if name not in MODELS:
         raise KeyError(f"no model is named {name!r}; known are: {', '.join(MODELS)}")
     return MODELS[name]
 
 
 def build(name: str, size: int | None = None) -> pymc.Model:
-    """Build a model; by default, in its large size."""
+    """Build a model; the default size is the large one."""
     chosen = entry(name)
     return chosen.builder(chosen.large if size is None else size)

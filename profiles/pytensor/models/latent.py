@@ -1,4 +1,4 @@
-"""Models with latent variables: mixtures, a matrix factorization, a Bayesian neural net, an LKJ prior."""
+"""Models with latent variables: mixtures, a matrix factorization, a Bayesian neural net, and an LKJ prior."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Mode
 
 
 def bayesian_net(observations: int, features: int = 8, width: int = 16, seed: int = 11) -> pm.Model:
-    """Build a neural net of two hidden layers whose weights are normal, for two classes."""
+    """Build a neural net that distinguishes two classes; it has two hidden layers, and normal priors of the weights."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(observations, features))
     y = (np.sin(x[:, 0]) + x[:, 1] * x[:, 2] > 0).astype("int64")
@@ -53,7 +53,7 @@ def lkj(observations: int, dimensions: int = 4, seed: int = 12) -> pm.Model:
 
 
 def gaussian(observations: int, components: int = 3, seed: int = 5) -> pm.Model:
-    """Build a mixture of normal distributions, whose components are summed out."""
+    """Build a mixture of normal distributions in which the choice of the component is marginalized."""
     rng = np.random.default_rng(seed)
     centers = np.linspace(-3, 3, components)
     y = rng.normal(centers[rng.integers(0, components, observations)], 0.8)
@@ -67,7 +67,7 @@ def gaussian(observations: int, components: int = 3, seed: int = 5) -> pm.Model:
 
 
 def dirichlet_process(observations: int, components: int = 10, seed: int = 6) -> pm.Model:
-    """Build a Dirichlet process mixture by breaking a stick, truncated after `components` components."""
+    """Build a Dirichlet process mixture by stick-breaking, with at most `components` components."""
     rng = np.random.default_rng(seed)
     y = rng.normal(np.array([-2.0, 0.5, 3.0])[rng.integers(0, 3, observations)], 0.5)
     with pm.Model() as model:

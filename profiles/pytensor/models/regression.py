@@ -1,4 +1,4 @@
-"""Regressions: hierarchical, logistic, ordinal and multinomial."""
+"""Hierarchical, logistic, ordinal and multinomial regressions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ordinal(observations: int, features: int = 3, grades: int = 5, seed: int = 3
 
 
 def multinomial(observations: int, features: int = 4, classes: int = 5, trials: int = 20, seed: int = 4) -> pm.Model:
-    """Build a regression of counts: a softmax gives the probabilities of each row's multinomial."""
+    """Build a regression of counts; each row is multinomial, with probabilities that a softmax computes."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(observations, features))
     logits = x @ rng.normal(size=(features, classes))

@@ -1,4 +1,4 @@
-"""Series in time or space: a Gaussian process, stochastic volatility, an autoregression, a GARCH model."""
+"""Models of series: a Gaussian process, stochastic volatility, an autoregression, and a GARCH model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pymc.pytensorf import floatX
 
 
 def gaussian_process(observations: int, seed: int = 7) -> pm.Model:
-    """Build a noisy Gaussian process, marginalized; the Cholesky factor has a row for each observation."""
+    """Build a marginalized noisy Gaussian process; the Cholesky factor has a row for each observation."""
     rng = np.random.default_rng(seed)
     x = np.linspace(0, 10, observations)
     y = np.sin(x) + 0.3 * rng.normal(size=observations)
@@ -53,7 +53,7 @@ def autoregression(steps: int, seed: int = 9) -> pm.Model:
 
 
 def garch(days: int, seed: int = 13) -> pm.Model:
-    """Build returns whose variance is computed from the day before, by a loop with one step for each day."""
+    """Build returns whose variance depends on the day before; a loop has one step for each day."""
     rng = np.random.default_rng(seed)
     level, shock, memory = 0.1, 0.15, 0.75
     returns, variance = np.zeros(days), np.full(days, level / (1 - shock - memory))
