@@ -1,5 +1,5 @@
 """Runs the test suites of Theano and PyTensor (the hosts) as tests of optdb's engine.
 
-Every suite file runs with stock Theano and again with the engine enabled, each in a separate process on this machine,
-and the results are compared test by test: a test that passes with stock must pass with the engine.
+Every suite file runs with stock Theano and again with the engine enabled, each time in a separate process on this
+machine. The results are compared test by test: a test that passes with stock Theano must pass with the engine.
 """

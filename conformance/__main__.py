@@ -20,8 +20,9 @@ from conformance.runner import CHECKOUT, Settings
 from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
-# Use no C compiler, because compiling would take hours, and the tests are about graphs; link without BLAS. PyTensor's
-# suites set the other flags themselves, but too late if a way has already imported PyTensor.
+# Use no C compiler, because compiling would take hours and the tests are about graphs. Do not link with a BLAS.
+# PyTensor's suites set the other flags themselves, but too late if PyTensor has already been imported to enable the
+# way.
 FLAGS = {
     "theano": "cxx=,blas.ldflags=",
     "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",
@@ -82,10 +83,10 @@ def main(
     keep_logs: bool,
     listing: bool,
 ) -> None:
-    """Run the host's own suites with the engine and compare them, test by test, with stock.
+    """Run the host's own test suites with the engine, and compare the results, test by test, with those of stock.
 
-    SUITE is the name of a suite or a part of a file's path; all suites if none is given. The exit status is 1 if a test
-    that passes with stock Theano fails with the engine and is not listed in conformance/expected.py.
+    SUITE is the name of a suite or a part of a file's path. By default, all suites are run. The exit status is 1 if a
+    test that passes with stock Theano fails with the engine and is not listed in conformance/expected.py.
     """
     console = Console()
     way = way or ("topo" if host == "theano" else host)
@@ -145,7 +146,7 @@ def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> di
             style = "red" if regressions else "dim"
             line = f"{comparison.path}: {len(comparison.engine)} run, {len(regressions)} regressions"
             progress.console.print(line, style=style, highlight=False)
-            # Printed at once, because a long run may be stopped before its report.
+            # Print the line at once, because a long run may be stopped before the report is printed.
             for regression in regressions:
                 progress.console.print(f"    {regression.result.id}", style=style, highlight=False, soft_wrap=True)
             progress.advance(bar)

@@ -1,8 +1,8 @@
 """Stores stock Theano's results on disk, with a file of JSON lines for each suite file.
 
-The folder's name is a hash of all that the results depend on (versions, flags and the time limit), so stock does not
-run again after a change of the engine. Even if only some tests of a file are selected (``-k``), stock runs the whole
-file.
+The name of the folder is a hash of all that the results depend on: versions, flags and the time limit. Stock Theano
+therefore does not run again after a change of the engine. Even if only some tests of a file are selected (``-k``),
+stock Theano runs the whole file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from conformance.records import Result
 from conformance.runner import Settings, run_file
 from conformance.ways import STOCK
 
-#: The packages whose versions matter, by host.
+#: For each host, the packages whose versions affect the results.
 PACKAGES = {
     "theano": ("Theano", "numpy", "scipy", "pytest", "parameterized", "nose"),
     "pytensor": ("pytensor", "numpy", "scipy", "pytest"),
 }
 
-#: A program that takes the name of a host, and prints the host's location, and the versions of Python and of packages.
+#: A program that takes the name of a host, and prints the host's location and the versions of Python and the packages.
 ASK = f"""
 import json, platform, sys
 from importlib import metadata, util
@@ -39,7 +39,7 @@ def settings_of(settings: Settings, python: str) -> Settings:
 
 
 def _ask(python: str, host: str = "theano") -> list[str]:
-    """Return an interpreter's location of the host, its Python version, and the versions of its packages."""
+    """Return the host's location in an interpreter, the version of Python, and the versions of the packages."""
     done = subprocess.run([python, "-c", ASK, host], capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
@@ -48,9 +48,10 @@ def _ask(python: str, host: str = "theano") -> list[str]:
 
 
 class Baseline:
-    """Stock's results for suite files; a file is run on demand if its results are not in the folder.
+    """The results of stock Theano for suite files; a file is only run if its results are not in the folder.
 
-    The settings' ``select`` is not used. If `fresh` is true, stock runs again even if its results are in the folder.
+    The settings' ``select`` is not used. If `fresh` is true, files are run again even if their results are in the
+    folder.
     """
 
     def __init__(self, settings: Settings, folder: Path, fresh: bool = False) -> None:
@@ -59,7 +60,7 @@ class Baseline:
         self._folder = folder / _key(settings)
 
     def results(self, path: str) -> dict[str, Result]:
-        """Return stock's results for a suite file, by the ids of tests and cases."""
+        """Return the results of stock Theano for a suite file, by the ids of tests and cases."""
         kept = self._kept(path)
         if kept.exists() and not self._fresh:
             return _read(kept)
@@ -72,7 +73,7 @@ class Baseline:
         return results
 
     def cost(self, path: str) -> float:
-        """Return the approximate seconds of a suite file: stock's time, or one second per kilobyte for a new file."""
+        """Return the seconds that stock took for a suite file; for a new file, assume a second per kilobyte."""
         kept = self._kept(path)
         if kept.exists():
             return sum(result.seconds for result in _read(kept).values())

@@ -1,7 +1,7 @@
-"""Compares the results of a way with stock's, test by test, and runs every suspect again.
+"""Compares the results of a way (see `WAYS`) with those of stock, test by test, and runs every suspect again.
 
 A test is a regression only if it passes with stock and fails with the engine twice: first in its file, and then either
-alone or again with its file. It runs again because leftovers of other tests may be the cause of the first failure.
+alone or again with its file. A suspect runs again because leftovers of other tests may have caused the first failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RunAlone = Callable[[str, str], Mapping[str, Result]]
 
 
 class Verdict(Enum):
-    """The judgement of a difference between stock and the engine."""
+    """The kinds of differences between stock and the engine."""
 
     REGRESSION = "regression"
     EXPECTED = "expected difference"
@@ -30,7 +30,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A test in which engine and stock differ; `reason` says why that is expected, or why the test is unsteady."""
+    """A test whose results differ; `reason` says why this is expected, or why the test counts as unsteady."""
 
     verdict: Verdict
     result: Result
@@ -59,11 +59,11 @@ def compare(
     way: str,
     run_alone: RunAlone | None = None,
 ) -> Comparison:
-    """Compare a suite file's results in one way with stock's; tests that only one of them ran count as missing.
+    """Compare the results of a suite file with those of stock; tests that only one of them ran count as missing.
 
     `expected` maps ids of tests that may fail with the engine to reasons. ``run_alone(test, way)`` runs one test or one
-    file in a separate process; for the way `BASELINE`, it runs them as `stock` was run. Without `run_alone`, every
-    suspect is a regression.
+    file in a separate process. For the way `BASELINE`, it runs the test or file like the results `stock`. Without
+    `run_alone`, every suspect is a regression.
     """
     second_run = _SecondRun(run_alone) if run_alone else None
     comparison = Comparison(path, stock, engine)
@@ -79,14 +79,14 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again: its test alone, or its whole file. Each test or file runs only once per way."""
+    """Runs the test of a suspect again, alone or with its whole file. For each way, a test or file is only run once."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone
         self._done: dict[tuple[str, str], Mapping[str, Result]] = {}
 
     def __call__(self, suspect: Result, what: str, way: str) -> Result:
-        """Run `what`, the suspect's test or its file, and return the suspect's result."""
+        """Run `what`, which is the suspect's test or file, and return the suspect's result."""
         if (what, way) not in self._done:
             self._done[what, way] = self._run_alone(what, way)
         return self._done[what, way].get(suspect.id) or _stand_in(suspect, self._done[what, way])
@@ -118,7 +118,7 @@ def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterabl
 
 
 def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
-    """Return a result for a test that has none: that of the test, class or module whose failure prevented its run."""
+    """Return a result for a test that was not run: the result of the class, module or test that prevented it."""
     parts = known.test.split("::")
     for length in range(len(parts), 0, -1):
         cause = results.get("::".join(parts[:length]))

@@ -1,7 +1,8 @@
-"""Tests of Theano and PyTensor that may fail with optdb enabled, each with the reason why the failure is acceptable.
+"""The tests of Theano and PyTensor that may fail with optdb enabled, and why each failure is acceptable.
 
-Only tests that assert how stock works (an exact phase, a class name, the number of passes) belong here, never tests
-that assert a value or the quality of a graph. A listed test that passes is shown, so that its line can be removed.
+Only tests that assert how stock works, such as an exact phase, a class name or the number of passes, are listed. Tests
+that assert a value or the quality of a graph must not be listed. If a listed test passes, it is reported, so that its
+line can be removed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ EXPECTED: dict[str, str] = {
     "Elemwise(second) has no name; the shared op has the name of theano.tensor.second",
 }
 
-#: Tests that may fail with a newer Python, NumPy or SciPy, but pass with the oldest versions (``--reference``).
+#: Tests that may fail with newer versions of Python, NumPy or SciPy, but pass with the oldest ones (``--reference``).
 EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {
     "theano/compile/tests/test_function_module.py::T_picklefunction::test_broken_pickle_with_shared": "the test sets "
     "an attribute of a pickler written in C, which Python 3.13 does not allow",

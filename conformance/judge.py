@@ -1,4 +1,4 @@
-"""Judges suite files, several at a time: runs stock and the engine, and compares the results."""
+"""Runs suite files with stock and with the engine, several at a time, and compares the results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from conformance.ways import STOCK
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares suite files in one way with stock.
+    """Runs suite files in one way (see `WAYS`) and with stock, and compares the results.
 
-    `expected` maps ids of tests that may fail with the engine to reasons. With `confirm`, each suspect runs again
-    before it counts as a regression. With `lean`, stock only runs the tests that neither pass nor are skipped in the
-    way; the results of all other tests are assumed to be the same with stock.
+    `expected` maps ids of tests that may fail with the engine to reasons. With `confirm`, each suspected regression
+    runs again before it counts as a regression. With `lean`, stock only runs the tests that neither passed nor were
+    skipped with the engine. All other tests are assumed to have the same results with stock.
     """
 
     settings: Settings
@@ -30,7 +30,7 @@ class Judge:
     lean: bool = False
 
     def one(self, path: str) -> Comparison:
-        """Run one suite file and compare."""
+        """Run a suite file in the way and with stock, and compare the results."""
         if self.lean:
             engine = run_file(self.settings, path, self.way)
             stock = {**engine, **self._stock_where_it_matters(path, engine)}
@@ -43,7 +43,7 @@ class Judge:
 
     def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
         """Run suite files, `jobs` at a time, and yield each comparison as soon as it is complete."""
-        # Start long files first, so that no single file is still running when all others have finished.
+        # Start long files first, so that no long file still runs when all other files have finished.
         longest_first = sorted(paths, key=self.baseline.cost, reverse=True)
         pool = ThreadPoolExecutor(jobs)
         try:

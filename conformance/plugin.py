@@ -1,7 +1,7 @@
-"""A pytest plugin: enables a way, seeds each test, limits its CPU time, and records its results.
+"""A pytest plugin that enables a way (see `WAYS`), seeds each test, limits its CPU time, and records its results.
 
-It runs inside the process of one suite file (``-p conformance.plugin``). It also runs tests of Theano that are written
-for nose, which pytest no longer supports: yield tests, and plain classes with a ``setUp``.
+The plugin is loaded in the process that runs a suite file (``-p conformance.plugin``). It also runs tests of Theano
+that are written for nose and that pytest no longer supports, namely yield tests and plain classes with a ``setUp``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from conformance.ways import WAYS
 ERROR_CHARS = 3000
 SEED = 666
 PARENT = os.getppid()
-# A graph that grows without bound has to fail its test instead of exhausting the machine's memory.
+# If a graph grows without bound, the test has to fail before the machine's memory is exhausted.
 MEMORY_BYTES = 6 << 30
-#: The message of a test that uses too many CPU seconds. Wall seconds would depend on how busy the machine is.
+#: The error message if a test uses too many CPU seconds. Wall seconds are not limited, because they depend on how busy
+#: the machine is.
 TIMEOUT_MESSAGE = "Timeout: the test used more CPU seconds than"
-#: Interval at which the exception that ends a test is raised again, because some of Theano's code swallows any
+#: Seconds after which the exception that ends a test is raised again, because some of Theano's code swallows any
 #: exception.
 TIMEOUT_REPEAT_S = 1.0
 
@@ -73,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Seed random numbers, so that a test draws the same numbers in both ways, in any order of tests and alone."""
+    """Seed random numbers, so that a test draws the same numbers with stock and engine, in any order and alone."""
     if os.getppid() != PARENT:
         pytest.exit("the parent process has ended")
     _seed()
@@ -90,7 +91,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _start_clock(config: pytest.Config) -> None:
-    """Start the clock that limits CPU time, or restart it, because each case of a test has the whole limit."""
+    """Start the clock that limits CPU time; restart it for each case of a test, because each has the full limit."""
     signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), TIMEOUT_REPEAT_S)
 
 
@@ -105,8 +106,9 @@ def pytest_pycollect_makeitem(
 ) -> list[pytest.Item] | None:
     """Collect a generator function (a yield test) as one item; leave everything else to pytest.
 
-    The generator yields functions or ``(function, *arguments)`` tuples, each of which is a case. As in nose, each case
-    runs (as a subtest) between two steps of the generator, because some cases read a variable of the generator's loop.
+    The generator yields cases, which are functions or ``(function, *arguments)`` tuples. As in nose, each case runs
+    between two steps of the generator, because some cases read a variable of the generator's loop. Cases are run as
+    subtests.
     """
     if not (collector.istestfunction(obj, name) and inspect.isgeneratorfunction(obj)):
         return None
@@ -133,10 +135,10 @@ def _set_up(request: pytest.FixtureRequest) -> None:
 class Recorder:
     """Records the start, the results and the end of each test.
 
-    The result of a test is the worst of the results of its set-up, its call and its tear-down. Subtests (unittest's,
-    pytest's, and the cases of a yield test) have their own results, named ``test#case``; a test with cases has no other
-    result, unless it failed outside of them. Times are CPU seconds of the process, because wall time depends on other
-    programs.
+    The result of a test is the worst of the results of its set-up, its call and its tear-down. Subtests (those of
+    unittest and of pytest, and the cases of a yield test) have separate results, named ``test#case``. A test with cases
+    only has another result if it failed outside of the cases. Times are CPU seconds of the process, because wall time
+    depends on other programs.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -146,7 +148,7 @@ class Recorder:
         self._clock = 0.0
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """If a module or class could not be collected, record it as one failed test."""
+        """If a module or class could not be collected, record a failed test for it."""
         if report.failed:
             self._log.result(Result(report.nodeid, report.nodeid, FAILED, error=_error(report)))
 
@@ -159,7 +161,7 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record a case, or keep a phase of the test until its end."""
+        """Record the result of a case; keep the result of a phase of the test until the test ends."""
         if not isinstance(report, pytest.SubtestReport):
             # Copy the report, because pytest's own hooks mark it as failed if cases of the test failed.
             self._reports.append(copy(report))

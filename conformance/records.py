@@ -1,8 +1,8 @@
-"""The results of tests, and the lines in which a pytest process writes them.
+"""Defines the results of tests, and writes and reads the lines in which a pytest process reports them.
 
 The pytest process appends one JSON line when a test starts and one per result, and flushes each line. If the process
-dies, its file therefore has all its results, and names the test in progress. `read_log` turns the lines back into
-records.
+dies, its file therefore contains all results so far, and the name of the test in progress. `read_log` turns the lines
+back into records.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MISSING = "missing"
 class Result:
     """The result of one test, or of one case of a test that has cases.
 
-    The `id` is the test's pytest node id, relative to the suites' folder, followed by ``#case`` for a case; pytest can
-    run `test` again. `seconds` are CPU seconds, and `error` is the end of the error's text.
+    The `id` is the test's pytest node id, relative to the suites' folder; for a case, ``#case`` is appended. `test` is
+    a node id that pytest can run again. `seconds` are CPU seconds, and `error` is the last part of the error's text.
     """
 
     id: str
@@ -37,7 +37,7 @@ class Result:
 
 @dataclass
 class Log:
-    """The output of a pytest process: results in order, the test in progress, and whether it finished."""
+    """The output of a pytest process: results in order, the test in progress, and whether all tests are done."""
 
     results: dict[str, Result] = field(default_factory=dict)
     running: str | None = None
@@ -45,7 +45,7 @@ class Log:
 
 
 class LogWriter:
-    """Appends records to a stream, each as a JSON line, and flushes it after each line."""
+    """Appends records to a stream as JSON lines, and flushes the stream after each line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

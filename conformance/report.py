@@ -1,4 +1,4 @@
-"""Shows comparisons: a table with a row per suite, then every difference with its reason or the end of its error."""
+"""Prints comparisons: a table with a row per suite, and then every difference with its reason or its error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _show_regressions(console: Console, regressions: Sequence[Difference]) -> No
 
 
 def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
-    # Narrow headings, so that the table fits into 80 columns.
+    # Headings are narrow, so that the table fits into 80 columns.
     headings = ("suite", "tests", STOCK, way, "worse", "expected", "unsteady", "better", f"s {STOCK}", f"s {way}")
     everything = [comparison for files in suites.values() for comparison in files]
     totals = ("all", *_cells(everything))

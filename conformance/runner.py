@@ -1,4 +1,4 @@
-"""Runs one suite file in one way, in a separate pytest process that is watched and restarted if it dies.
+"""Runs a suite file in one way (see `WAYS`), in a separate pytest process that is watched, and restarted if it dies.
 
 If a process crashes, or makes no progress for longer than a test may take, the current test counts as failed. A new
 process then runs the tests of the file that have no result yet.
@@ -21,7 +21,7 @@ from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
-# If the wall time of a test exceeds its CPU limit by this factor, the test is sleeping, or stuck in C code.
+# If a test takes this many times its CPU limit in wall time, it is sleeping or stuck in C code.
 PATIENCE = 4
 # Maximum wall seconds to import a suite file.
 START_SECONDS = 600
@@ -31,11 +31,11 @@ PLUGINS = ("conformance.plugin", "no:cacheprovider", "no:warnings")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of suite files, the same for every file and way.
+    """How suite files are run; the settings are the same for every file and way.
 
-    Node ids are relative to `root`. `work` is the folder for logs, scratch files and compile directories. `timeout` has
-    CPU seconds of one test or case. `select` is a ``-k`` expression. `python` is the interpreter whose Theano is run,
-    and `host` is 'theano' or 'pytensor'.
+    Node ids are relative to `root`. `work` is the folder for logs, scratch files and compile directories. `timeout` is
+    the maximum number of CPU seconds of a test or case. `select` is a ``-k`` expression. `python` is the interpreter
+    whose Theano is run, and `host` is 'theano' or 'pytensor'.
     """
 
     root: Path
@@ -58,7 +58,8 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     while True:
         log, ending = _run_process(settings, folder, list(tests) or [path], way, results)
         if ending == pytest.ExitCode.INTERRUPTED:
-            # Ctrl-C on the terminal also interrupts pytest. Results of a part of the file must not look complete.
+            # Ctrl-C on the terminal also interrupts pytest. Raise an error, because the results of a part of the file
+            # must not look complete.
             raise KeyboardInterrupt
         results.update(log.results)
         if log.finished:
@@ -67,7 +68,8 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
         known = lost in results
         stalled = ending == -signal.SIGKILL
         results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(folder, ending))
-        # Another process would not help: this one died outside of any test, or at a test that it should have skipped.
+        # Another process would not help, because this process died outside of any test, or at a test that it should
+        # have skipped.
         if log.running is None or known:
             return results
 
@@ -108,7 +110,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "PYTHONPATH": python_path,
         # Other installed plugins are not loaded, which also saves their import time.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # This fixes the order of sets of strings, and thereby the order of rewrites, in every run.
+        # With a fixed hash seed, the order of sets of strings, and therefore of rewrites, is the same in every run.
         "PYTHONHASHSEED": "0",
         "THEANORC": os.devnull,
         # Several threads of NumPy's BLAS would only add CPU time.
@@ -119,7 +121,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
 
 
 def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> None:
-    """Wait until the process ends, or kill it if it has written nothing for too long."""
+    """Wait until a process ends; kill the process if it writes nothing for too long."""
     last_change = time.monotonic()
     size = -1
     while process.poll() is None:

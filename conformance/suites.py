@@ -1,8 +1,8 @@
 """The suites, which are named sets of the hosts' test files, and the location of the files.
 
-Some tests are excluded: tests of missing back ends and tools (gpuarray, MPI, CTC, d3viz), of the style of Theano's
-source text (flake8), and tests that spend minutes in the Python code of an op whose C code is fast (pooling,
-neighbours, MRG random numbers). Theano's yield tests are not excluded.
+Some tests are excluded: tests of missing back ends and tools (gpuarray, MPI, CTC, d3viz), and tests of the style of
+Theano's source text (flake8). Tests of ops such as pooling and MRG random numbers are also excluded if they spend
+minutes in the Python code of the op, because only the op's C code is fast. Theano's yield tests are not excluded.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def suites_root() -> Path:
 
 
 def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | None = None) -> dict[str, str]:
-    """Map each file to run to the name of its suite, in the order of the suites.
+    """Return a dictionary from each file to run to the name of its suite, in the order of the suites.
 
-    `names` are names of suites or parts of files' paths; everything is chosen if there are none. Globs are relative to
+    `names` are names of suites or parts of files' paths. Without names, all files are run. Globs are relative to
     `root`, by default the folder that contains the theano package.
     """
     root = root or suites_root()

@@ -1,7 +1,8 @@
 """The ways to run a suite: stock Theano, or Theano with parts of optdb enabled.
 
-A way is chosen by name (``--way``). The process that runs a suite enables it once, before the suite's modules are
-imported, because many of them read the default mode when they are imported. A new way is a new entry of `WAYS`.
+The option ``--way`` selects a way by name. The process that runs a suite enables the way once, before it imports the
+suite's modules, because many of these modules read the default mode when they are imported. To add a way, add an entry
+to `WAYS`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Way:
 
 
 def _stock() -> None:
-    """Leave the engine off, but import optdb, so that its patches for Theano's import are the same in every way."""
+    """Leave the engine off, but import optdb, so that optdb's patches for Theano's import are the same in every way."""
     import optdb  # noqa: F401
 
 
@@ -61,9 +62,9 @@ def _tiers() -> None:
 
 
 def _changing() -> None:
-    """Enable tiers; alternately let functions change tiers before their first call, and before their second call.
+    """Enable tiers; let functions change tiers before the first call or before the second call, in turn.
 
-    Most tests call a function before its C code can be ready, so few functions change tiers with `_tiers` alone.
+    Most tests call a function before its C code can be ready, so that few functions change tiers with `_tiers` alone.
     """
     import itertools
     import weakref
@@ -109,7 +110,7 @@ def _pytensor() -> None:
 
 
 def _pytensor_engine() -> None:
-    """Make the engine also rewrite graphs that are smaller than its minimum, as most graphs of the suites are."""
+    """Make the engine also rewrite graphs below its minimum size, because most graphs of the suites are so small."""
     _pytensor()
 
     from optdb.pytensor import rewriting

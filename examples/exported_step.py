@@ -1,10 +1,10 @@
-"""A training step in a file, which is written with Theano and run without it.
+"""Write a training step to a file with Theano, and run the file without Theano.
 
     python examples/exported_step.py write step.optdb
     python examples/exported_step.py run step.optdb
 
-`write` compiles a small network, makes some steps on a device, and exports them. `run` continues from the file, and
-imports only NumPy and PyOpenCL. Without arguments, one process does both.
+`write` compiles a small network, makes some steps on a device, and exports them. `run` loads the file and makes more
+steps; it only imports NumPy and PyOpenCL. Without arguments, one process calls both functions.
 """
 
 import sys
@@ -17,7 +17,7 @@ import optdb
 
 
 def data(n, seed):
-    """Return points in a square, and whether they are within a circle."""
+    """Return random points in a square, and whether each point is within a circle."""
     x = np.random.default_rng(seed).uniform(-1, 1, (n, 2)).astype("float32")
     return x, (np.hypot(*x.T) < 0.7).astype("int32")
 

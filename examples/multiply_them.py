@@ -1,4 +1,4 @@
-"""Multiply two arrays by a kernel with PyOpenCL alone, without Theano and without an op.
+"""Multiply two arrays with a kernel, using PyOpenCL only, without Theano and without an op.
 
     python examples/multiply_them.py
 
@@ -11,7 +11,7 @@ import pyopencl as cl
 
 from optdb.runtime import devices
 
-# Any OpenCL device that works. Without optdb: cl.create_some_context()
+# Use any OpenCL device that works. Without optdb: cl.create_some_context()
 context = cl.Context([devices.find("opencl")])
 queue = cl.CommandQueue(context)
 
@@ -40,7 +40,7 @@ def multiply_them(a, b):
 
 
 def multiply_matrices(a, b):
-    """Return a * b, for two matrices of float32; each element has a work item, with a row and a column."""
+    """Return a * b, for two matrices of float32; a work item with a row and a column computes each element."""
     return launch(program.multiply_matrices, a, b)
 
 

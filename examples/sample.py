@@ -1,4 +1,4 @@
-"""Sample a logistic regression of 100,000 rows with PyMC, on an OpenCL device or by PyTensor's default.
+"""Sample a logistic regression of 100,000 rows with PyMC, on an OpenCL device or in PyTensor's default mode.
 
     python examples/sample.py
     python examples/sample.py --default
@@ -15,7 +15,7 @@ import pymc as pm
 
 
 def build(rows, seed=1):
-    """Return a model of answers that depend on the first of 20 features."""
+    """Return a logistic regression whose outcomes depend on the first of 20 features."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, 20))
     answers = rng.random(rows) < 1 / (1 + np.exp(-features[:, 0]))

@@ -2,10 +2,10 @@
 
     python examples/several_processes.py 2
 
-The argument is the number of processes; 2 by default. Needs dask (pip install '.[distributed]'). The function is
-compiled once, in this process, and sent to the others as a pickle by Theano, which contains nothing of a device. Each
-process uses a part of the device, or the whole device if it cannot be divided. All processes train on the same batches,
-so all must get the same results.
+The argument is the number of processes; 2 by default. The example needs dask (pip install '.[distributed]'). This
+process compiles the function once, and sends it to the other processes as a pickle of Theano, which does not depend on
+a device. Each process uses a part of the device, or the whole device if it cannot be divided. All processes train on
+the same batches, so their results must be the same.
 """
 
 import importlib
@@ -21,7 +21,7 @@ SIZE = 20
 
 
 def compile_step():
-    """Return a training step, compiled for the host only."""
+    """Return a training step that is compiled for the host."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.fvector("y")
     w = theano.shared(rng.randn(SIZE).astype("float32"), name="w")
@@ -31,7 +31,7 @@ def compile_step():
 
 
 def batches(count=10):
-    """Return batches of data, the same ones at each call."""
+    """Return batches of data; each call returns the same batches."""
     rng = np.random.RandomState(1)
     return [(rng.randn(32, SIZE).astype("float32"), rng.randn(32).astype("float32")) for _ in range(count)]
 
@@ -57,7 +57,7 @@ def main():
     # dask spawns its processes; forked processes would not work, because an OpenCL driver does not survive a fork.
     cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
     with cluster, Client(cluster) as client:
-        client.run(importlib.import_module, "optdb")  # before Theano, which unpickling the function imports
+        client.run(importlib.import_module, "optdb")  # before the unpickled function imports Theano
         names = list(client.scheduler_info()["workers"])
         futures = [
             client.submit(train, step, number, workers, workers=[name], pure=False)

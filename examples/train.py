@@ -4,7 +4,7 @@
     python -m optdb run --no-topo examples/train.py --epochs 3
     THEANO_FLAGS=optdb.device=opencl,floatX=float32 python -m optdb run examples/train.py
 
-It prints the seconds that `theano.function` took, and for each epoch the loss and the share of right answers.
+It prints the seconds that `theano.function` took and, for each epoch, the loss and the accuracy.
 """
 
 import argparse

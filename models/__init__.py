@@ -1,7 +1,7 @@
 """Runs unmodified models of other libraries (Keras, Lasagne, PyMC3) with stock Theano, the engine and a device.
 
-Other programs can call `build` with a model's name; it returns a `profiles.models.Model`, like the scripts in profiles/
-use.
+Other programs can call `build` with a model's name. It returns a `profiles.models.Model`, which the scripts in
+profiles/ use.
 """
 
 from models.registry import Entry, UnavailableLibrary, UnknownModel, available, build, entry, known

@@ -23,7 +23,7 @@ class Select(click.ParamType):
     name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Reject text that no model's name contains, and list the names."""
+        """Reject a text that no model's name contains, and list the names."""
         chosen = [name for name in registry.known() if value in name]
         # A model's complete name selects only this model, even if other names contain it.
         chosen = [value] if value in chosen else chosen
@@ -72,8 +72,8 @@ def main(
 ) -> None:
     """Run models of Keras, Lasagne and PyMC3 in several ways, and compare them with stock Theano.
 
-    NAMES are names of models, or parts of them; all models if none is given. The exit status is 1 if values differ from
-    stock's, if a way fails, or if the engine's graph is worse than stock's.
+    NAMES are names of models or parts of names. By default, all models are run. The exit status is 1 if values differ
+    from those of stock Theano, if a way fails, or if the engine's graph is worse than that of stock Theano.
     """
     console = terminal.console()
     chosen = list(dict.fromkeys(name for group in names for name in group)) or registry.known()
@@ -103,7 +103,7 @@ def main(
 
     for report in _with_progress(run_all(chosen, settings, jobs, reports), len(chosen)):
         reports[report.model] = report
-        save()  # after each model, because a long run may be stopped
+        save()  # written after each model, because a long run may be stopped
     if not chosen:
         save()  # nothing was left to do, and the page may be a new one
     show(console, _in_order(reports), ways)
@@ -112,7 +112,7 @@ def main(
 
 
 def _is_done(report: Report | None, timed: bool) -> bool:
-    """Return whether a report has all the requested results."""
+    """Return whether a report contains all results that were requested."""
     return report is not None and not report.faults() and (not timed or report.times is not None)
 
 
@@ -121,7 +121,7 @@ def _in_order(reports: dict[str, Report]) -> list[Report]:
 
 
 def _with_progress(reports: Iterable[Report], total: int) -> Iterator[Report]:
-    """Yield reports while showing a progress bar, and print a line for each report."""
+    """Yield reports; meanwhile, show a progress bar, and print a line for each report."""
     with terminal.progress() as progress:
         task = progress.add_task("models", total=total)
         for report in reports:

@@ -32,7 +32,7 @@ own values by at least that difference.
 
 
 def write(reports: Sequence[Report], ways: Sequence[str], path: Path) -> None:
-    """Write the page of a run."""
+    """Write a page with the results of a run."""
     lines = [HEAD, f"{_run(reports)}\n", *_values(reports, ways), *_times(reports, ways), *_faults(reports)]
     path.write_text("\n".join(lines))
 

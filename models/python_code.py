@@ -1,4 +1,4 @@
-"""Lets Theano run nodes in Python instead of compiling them, and yet apply optimizations that need a compiler.
+"""Lets Theano run nodes in Python instead of compiling them, but still apply optimizations that need a compiler.
 
 Without a compiler (``cxx=``), Theano leaves convolutions abstract, so the optimized graph would differ. With a
 compiler, Theano compiles each op that it uses to fold constants or to compute test values, which takes minutes per
@@ -20,7 +20,7 @@ from profiles.interpret import works_only_in_c
 
 @contextlib.contextmanager
 def python_code() -> Iterator[None]:
-    """Use Python code for each op that has working Python code."""
+    """Within the block, run each op that has working Python code in Python."""
     make_thunk = Op.make_thunk
 
     def in_python(

@@ -1,4 +1,4 @@
-"""The results of a model: a `Result` for each way, and the `Report` that evaluates them."""
+"""Classes for the results of a model: a `Result` for each way, and a `Report` that evaluates them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ SHARE = 0.2
 
 @dataclass
 class Result:
-    """The result of a model in one way.
+    """The result of a model in one of `WAYS`.
 
-    `difference` is the largest difference from stock's values, relative to the largest number of the array; `where`
-    names the value in which it occurs. `compiling` has CPU seconds, without the C compiler. `nodes`, `inplace` and
-    `branches` count nodes of the host's graph; `on_device`, `on_host` and `transfers` count nodes of the device's
-    graph. `stayed` lists the nodes that were left on the host, as rows `[op, reason, count]`.
+    `difference` is the largest difference from the values of stock Theano, relative to the largest number of the array.
+    `where` is the name of this array. `compiling` is the CPU seconds to compile the model, without those of the C
+    compiler. `nodes`, `inplace` and `branches` count nodes of the graph on the host. `on_device`, `on_host` and
+    `transfers` count nodes of the graph that is lifted to the device. `stayed` lists the nodes that were left on the
+    host, as rows `[op, reason, count]`.
     """
 
     difference: float = 0.0
@@ -41,10 +42,10 @@ class Result:
 
 @dataclass
 class Times:
-    """The times of a step in seconds, by way; for stock, Theano's C code is timed.
+    """The seconds of a step in each way; for stock Theano, C code is timed.
 
-    `launches` is the number of kernels that a step launches, and `kernels` is their seconds on the device. `host` is
-    the seconds of nodes that run on the host, and `host_ops` lists the ops that take most of these seconds.
+    `launches` is the number of kernels that a step launches, and `kernels` is the seconds that they take on the device.
+    `host` is the seconds that nodes on the host take, and `host_ops` lists the ops that take most of these seconds.
     """
 
     seconds: dict[str, float]
@@ -61,12 +62,12 @@ class Times:
 
 @dataclass
 class Report:
-    """The results of a model in all ways.
+    """The results of a model in all requested ways.
 
-    `chaos` is how much stock's values change if the initial values are changed by a few units in the last place; it is
-    only measured if a way differs from stock. `calm` is the report of the same model in float64, if it is chaotic in
-    float32. `error` says how the process ended, if it did not finish. `not_finite` names stock's values that are not
-    finite; comparing these proves nothing.
+    `chaos` is how much stock's values change if the initial values are changed by a few units in the last place. This
+    is only measured if a way differs from stock. `calm` is the report of the same model in float64, if it is chaotic in
+    float32. If the process did not finish, `error` says how it ended. `not_finite` has the names of stock's values that
+    are not finite, because comparing these values proves nothing.
     """
 
     model: str
@@ -81,7 +82,7 @@ class Report:
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
-        """Return a report from its JSON form, as workers and files contain it."""
+        """Return a report from its JSON form, which workers return and files contain."""
         known = {one.name: report[one.name] for one in fields(cls) if one.name in report}
         known["results"] = {way: Result(**result) for way, result in known["results"].items()}
         if known.get("times"):
@@ -91,7 +92,7 @@ class Report:
         return cls(**known)
 
     def reasons(self, way: str) -> list[str]:
-        """Return why a step is slower on the device than in C: kernels, host ops or enqueueing, the worst first."""
+        """Return reasons why a step is slower on the device than in C, such as kernels or host ops, the worst first."""
         times, result = self.times, self.results.get(way)
         if times is None or result is None or times.ratio(way) >= 1:
             return []
@@ -105,7 +106,7 @@ class Report:
         return told or [f"{times.launches} launches, none of which dominates"]
 
     def tolerance(self, way: str) -> float:
-        """Return the largest accepted difference of a way from stock."""
+        """Return the largest accepted difference between the values of a way and those of stock."""
         return (HOST_TOLERANCE if way in (STOCK, ENGINE) else DEVICE_TOLERANCE)[self.floatX]
 
     def agrees(self, way: str) -> bool:
@@ -114,12 +115,12 @@ class Report:
         return not result.error and result.difference <= self.tolerance(way)
 
     def is_chaotic(self, way: str) -> bool:
-        """Return whether a way differs from stock, but by no more than rounding changes stock's own values."""
+        """Return whether a way differs from stock by an amount that rounding may also cause in stock itself."""
         result = self.results[way]
         return not result.error and not self.agrees(way) and result.difference <= CHAOS * self.chaos
 
     def faults(self) -> list[str]:
-        """Return descriptions of all faults."""
+        """Return a message for each fault."""
         if self.error:
             return [self.error]
         faults = []

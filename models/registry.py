@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from profiles.models import Model
 
-#: Maps the name of a library to the module that has to be importable.
+#: Maps the name of a library to the module that is imported from it.
 LIBRARIES = {"Keras": "keras", "Lasagne": "lasagne", "PyMC3": "pymc3"}
 
 Builder = Callable[..., Model]
 
 
 class UnknownModel(KeyError):
-    """Raised if the table has no model with that name."""
+    """Raised if the table has no model with a given name."""
 
     def __str__(self) -> str:
         return self.args[0]
@@ -31,7 +31,7 @@ class UnavailableLibrary(ImportError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A model in the table: its library and builder, and the floatX and flags that the library's users set."""
+    """A model in the table: its library and builder, and the floatX and flags that users of the library set."""
 
     name: str
     library: str
@@ -54,7 +54,7 @@ _entries: dict[str, Entry] = {}
 
 
 def register(entry: Entry) -> None:
-    """Add a model to the table; raise ValueError if the name is taken."""
+    """Add a model to the table; raise ValueError if the table has a model with the same name."""
     if entry.name in _entries:
         raise ValueError(f"a model named {entry.name!r} is registered already")
     _entries[entry.name] = entry
@@ -72,14 +72,14 @@ def available() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """Return the entry of a model; raise `UnknownModel`, which lists the known names, if there is none."""
+    """Return the entry of a model; if there is no such model, raise `UnknownModel` with a list of names."""
     if name not in known():
         raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")
     return _entries[name]
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build a model; `sizes` replace the builder's own. Raise `UnavailableLibrary` if its library is not installed."""
+    """Build a model; `sizes` replace default sizes. Raise `UnavailableLibrary` if the library is not installed."""
     found = entry(name)
     if not found.available:
         raise UnavailableLibrary(

@@ -1,4 +1,4 @@
-"""Shows reports: a table of models, a table of times, the reasons for slower steps on the device, and the faults."""
+"""Prints reports: a table of models, a table of times, reasons why steps on the device are slower, and faults."""
 
 from __future__ import annotations
 

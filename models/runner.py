@@ -21,8 +21,9 @@ PATIENCE = 8
 class Settings:
     """How models are run.
 
-    Stock Theano runs in addition to `ways`. `timeout` has CPU seconds of a model, without compilers. If `floatX` is
-    empty, each library's usual dtype is used. With `time`, steps are timed and compared with Theano's C code.
+    Stock Theano runs in addition to `ways`. `timeout` is the maximum number of CPU seconds of a model, without
+    compilers. If `floatX` is empty, each library's usual dtype is used. With `time`, steps are timed, and compared with
+    the time of Theano's C code.
     """
 
     ways: tuple[str, ...]
@@ -35,14 +36,14 @@ class Settings:
 def run_all(
     names: Sequence[str], settings: Settings, jobs: int, compared: Mapping[str, Report] | None = None
 ) -> Iterator[Report]:
-    """Yield a report for each of the named models; a model that is `compared` without faults is not compared again."""
+    """Yield a report for each named model; a model with a report without faults in `compared` is not compared again."""
     compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda name: _timed(compared.get(name) or run(name, settings), settings), names)
 
 
 def run(name: str, settings: Settings) -> Report:
-    """Compare the ways of a model; if the process ends early, the cause becomes the report's error."""
+    """Compare the ways to compile a model; if the process ends early, the cause becomes the report's error."""
     entry = registry.entry(name)
     dtype = settings.floatX or entry.floatX
     try:
@@ -75,7 +76,7 @@ def _call(function: str, settings: Settings, dtype: str, *args: object) -> dict:
         function,
         list(args),
         flags=f"floatX={dtype},base_compiledir={folder}",
-        # This fixes the order of sets, and thereby the order of rewrites, in every run.
+        # With a fixed hash seed, the order of sets, and therefore of rewrites, is the same in every run.
         env={"PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"},
         timeout=PATIENCE * settings.timeout,
     )

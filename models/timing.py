@@ -1,4 +1,4 @@
-"""Times steps of Theano's C code and of a device alternately, and divides the device's time into parts."""
+"""Times training steps in Theano's C code and on a device in turn, and divides the device's time into parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILED = 3
 
 
 def measure(name: str, ways: list[str]) -> dict[str, Any]:
-    """Build a model; time its training steps in some ways and in Theano's C code; return the fields of `Times`."""
+    """Build a model; time its training steps in some ways and in Theano's C code; return `Times` as a dictionary."""
     entry = registry.entry(name)
     model = registry.build(name)
     with theano.change_flags(**dict(entry.flags)):

@@ -1,4 +1,4 @@
-"""Differences between values, and small changes of values (nudges), which show how rounding affects a model."""
+"""Computes differences between values, and nudges values by small amounts to show how rounding affects a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiles.training import value_difference as difference
 
 __all__ = ["DEVICE_TOLERANCE", "HOST_TOLERANCE", "difference", "is_finite", "nudged"]
 
-#: Maps floatX to the largest accepted difference from stock, relative to the largest number of an array.
+#: For each floatX, the largest accepted difference from stock, relative to the largest number of an array.
 HOST_TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 DEVICE_TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 
@@ -25,5 +25,5 @@ def is_finite(value: Any) -> bool:
 
 
 def nudged(value: Any, seed: int) -> Any:
-    """Return a float array in which each number is increased or decreased by a few units in the last place."""
+    """Increase or decrease each number of a float array by a few units in the last place; return the new array."""
     return training.nudged(value, seed, UNITS)

@@ -1,7 +1,7 @@
 """The ways to compile a model: stock Theano, optdb's engine, mode OPENCL, and SimulatorOCL.
 
-A way returns a `Compiled`, which can be called and has the graphs that it runs. The functions of all ways use the same
-shared variables of a model, so `worker` resets these before each way.
+A `Way` returns a `Compiled`, which can be called, and which has the graphs that it runs. The functions of all ways use
+the same shared variables of a model, so `worker` resets these variables before each way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Compiled:
     """A compiled model.
 
     `sync` copies the values that calls have computed to Theano's shared variables. `explain` returns where each node
-    runs; if it is called with arguments, it also returns the transfers of a call. `profile` is None if the way has no
+    runs. If it is called with arguments, it also returns the transfers of a call. `profile` is None if the way has no
     profiler.
     """
 
@@ -39,10 +39,10 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Way:
-    """How to compile a model.
+    """A named way to compile a model.
 
-    `compile` takes a model, and whether nodes on the host are run by Theano's own linker (instead of by an
-    interpreter).
+    `compile` takes a model, and a bool that says whether Theano's own linker, and not an interpreter, runs nodes on the
+    host.
     """
 
     name: str
@@ -95,7 +95,7 @@ def _explainer(function: Any) -> Callable[..., Any]:
 
 
 def _nothing() -> None:
-    """Do nothing, because the shared variables are Theano's own."""
+    """Do nothing, because calls have already updated Theano's shared variables."""
 
 
 WAYS = {

@@ -1,4 +1,4 @@
-"""Compares the ways of one model; `compare` runs in a separate process, and returns values that JSON can represent."""
+"""Compares the ways to compile a model; `compare` runs in a separate process, and returns JSON values."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NUDGES = 2
 
 
 def limited(seconds: int, function: str, args: list[Any]) -> Any:
-    """Call a function, given as ``module:name``; SIGXCPU ends the process when it exceeds its limit of CPU seconds."""
+    """Call a function, given as ``module:name``; if it takes more CPU seconds than given, SIGXCPU ends the process."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)(*args)
 
 
 def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
-    """Build a model, compile it in several ways, and compare the values of some calls; return a `Report`."""
+    """Build a model, compile it in several ways, and compare the values of some calls; return a `Report` as JSON."""
     entry = registry.entry(name)
     report = Report(name, entry.library, theano.config.floatX)
     with python_code():
@@ -53,7 +53,7 @@ def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
             return asdict(report)
         report.not_finite = trial.never_finite(expected)
         found = {}
-        # By default, Theano logs a rewriter's error and continues; in optdb's ways, such an error is a fault.
+        # Raise the errors of rewriters, because they are faults of optdb; by default, Theano only logs them.
         with theano.change_flags(on_opt_error="raise"):
             for way in ways:
                 if way != STOCK:
@@ -86,10 +86,10 @@ class Trial:
         ]
 
     def never_finite(self, values: list[Any]) -> list[str]:
-        """Return the outputs that no call makes finite, and the shared variables that are not finite at the end.
+        """Return the outputs that are finite in no call, and the shared variables that are not finite at the end.
 
-        An output may be non-finite in some calls: Keras's metrics describe earlier calls, so they are 0 / 0 in the
-        first call.
+        An output may be non-finite in some calls. Keras's metrics, for instance, describe earlier calls, so they are 0
+        / 0 in the first call.
         """
         count = len(self.model.outputs)
         returned = count * self.steps
@@ -98,7 +98,7 @@ class Trial:
         return never + [name for name, value in ends if not is_finite(value)]
 
     def run(self, way: str, report: Report) -> list[Any] | None:
-        """Compile the model in a way, call it, and record the result; return all values, or None on failure."""
+        """Compile the model in one way, call it, and record the result; return all values, or None after a failure."""
         result = report.results[way] = Result()
         self.reset()
         start = time.process_time()
@@ -118,7 +118,7 @@ class Trial:
             variable.set_value(change(value))
 
     def values(self, compiled: Compiled) -> list[Any]:
-        """Make the calls; return all outputs, and the final values of the shared variables."""
+        """Make all calls; return all outputs, and the final values of the shared variables."""
         values: list[Any] = []
         for data in self.calls():
             values += [np.array(output) for output in compiled.call(*data) or []]
@@ -126,7 +126,7 @@ class Trial:
         return values + [copy.deepcopy(variable.get_value()) for variable in self.shared]
 
     def calls(self) -> Iterator[list[np.ndarray]]:
-        """Yield the arguments of each call; numbers change slightly, and Keras's learning phase is off in one call."""
+        """Yield the arguments of each call; numbers vary slightly, and Keras's learning phase is off in one call."""
         for step in range(self.steps):
             yield [
                 _varied(variable.name, value, step, self.steps)
@@ -150,9 +150,9 @@ def _varied(name: str | None, value: np.ndarray, step: int, steps: int) -> np.nd
 
 
 def _describe(result: Result, compiled: Compiled, way: str) -> None:
-    """Record the size of the graph, and where its nodes run."""
+    """Record the number of nodes of the graph, and where the nodes run."""
     nodes = list(compiled.function.maker.fgraph.apply_nodes)
-    # Do not count nodes that overwrite only scalars, which saves nothing.
+    # Do not count nodes that only overwrite scalars, because this saves nothing.
     result.nodes, result.inplace = len(nodes), sum(any(destroyed_ranks(node)) for node in nodes)
     result.branches = sum(isinstance(node.op, IfElse) for node in nodes)
     if way in (STOCK, ENGINE):

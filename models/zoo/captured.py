@@ -1,4 +1,4 @@
-"""Instead of compiling a library's function, records the arguments that the library passes to theano.function."""
+"""Records the arguments that a library passes to theano.function, instead of compiling the function."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def from_call(
 
 
 def unique_updates(updates: Any) -> OrderedDict:
-    """Return the first update of each variable; libraries list some variables twice."""
+    """Return the first update of each variable, because libraries list some variables twice."""
     unique: OrderedDict = OrderedDict()
     for variable, value in updates.items() if hasattr(updates, "items") else updates:
         unique.setdefault(variable, value)

@@ -1,7 +1,7 @@
-"""Common code of the Keras models: the import of Keras, and the recording of a net's training function.
+"""Common code of the Keras models: imports Keras, and records the training function of a net.
 
-Keras makes its training function by a call of ``keras.backend.function``; the call's symbolic arguments become the
-model. The learning phase remains an input, as in Keras, so every Dropout and BatchNormalization has a branch.
+Keras creates its training function by calling ``keras.backend.function``. The symbolic arguments of this call become
+the model. The learning phase remains an input, as in Keras, so that every Dropout and BatchNormalization has a branch.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TRAINING = 1
 
 
 def keras_model(name: str) -> Callable[[Maker], Maker]:
-    """Register the decorated maker of a net; the maker takes Keras, a random number generator, and sizes."""
+    """Register the decorated function, which takes Keras, a random number generator and sizes, and returns a net."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
             keras = import_keras()
             rng = np.random.RandomState(11)
-            # Layers draw the seeds of their noise from NumPy's global generator.
+            # Seed NumPy's global generator, because layers draw the seeds of their noise from it.
             np.random.seed(11)
             with mock.patch.object(keras.initializers, "K", _WithoutGraphs(keras.backend, rng)):
                 net, inputs, targets = maker(keras, rng, **sizes)
@@ -49,9 +49,9 @@ def keras_model(name: str) -> Callable[[Maker], Maker]:
 
 
 def import_keras() -> ModuleType:
-    """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
+    """Import Keras with Theano as the back-end and with Theano's floatX; prevent writes to the home directory."""
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras would write its settings to its home folder; it continues if this is impossible.
+    # Keras would write its settings to its home folder; if this is impossible, it continues.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 
@@ -60,7 +60,7 @@ def import_keras() -> ModuleType:
 
 
 class _WithoutGraphs:
-    """Replaces the backend in keras.initializers: draws with NumPy instead of compiling a function."""
+    """Replaces the back-end in keras.initializers, in order to draw with NumPy instead of compiling a function."""
 
     def __init__(self, backend: ModuleType, rng: np.random.RandomState):
         self._backend = backend
@@ -96,10 +96,10 @@ def train_function(
 
 
 def pictures(rng: np.random.RandomState, batch: int, size: int, channels: int = 3) -> np.ndarray:
-    """Return pictures of random numbers, with the channels as the last axis."""
+    """Return pictures of random numbers; the last axis has the channels."""
     return rng.standard_normal((batch, size, size, channels))
 
 
 def one_hot(rng: np.random.RandomState, batch: int, classes: int) -> np.ndarray:
-    """Return a row for each example, with a one at its class."""
+    """Return a one-hot row for each example, with the one at the example's class."""
     return np.eye(classes)[rng.randint(classes, size=batch)]

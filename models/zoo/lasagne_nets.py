@@ -19,7 +19,7 @@ from profiles.models import Model
 
 
 class Step:
-    """A training step: the arguments for theano.function (the first output is the loss), and arrays for the inputs."""
+    """A training step: arguments for theano.function (the first output is the loss), and arrays for the inputs."""
 
     def __init__(self, inputs: list[Variable], outputs: list[Variable], updates: OrderedDict, data: list[Any]):
         self.inputs, self.outputs, self.updates, self.data = inputs, outputs, updates, data
@@ -29,7 +29,7 @@ Maker = Callable[..., Step]
 
 
 def lasagne_model(name: str) -> Callable[[Maker], Maker]:
-    """Register the decorated maker of a training step; the maker takes Lasagne, a random generator, and sizes."""
+    """Register the decorated function, which takes Lasagne, a random generator and sizes, and returns a step."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
@@ -46,7 +46,7 @@ def lasagne_model(name: str) -> Callable[[Maker], Maker]:
 
 
 def import_lasagne() -> ModuleType:
-    """Import Lasagne, and reset the seeds of initial weights and noise, so that each build draws the same numbers."""
+    """Import Lasagne; reset the seeds of initial weights and noise, so that each build draws the same numbers."""
     import lasagne
 
     lasagne.random.set_rng(np.random.RandomState(13))

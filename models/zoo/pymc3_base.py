@@ -1,4 +1,4 @@
-"""Common code of the PyMC3 models: the import of PyMC3, and the recording of the functions that it compiles."""
+"""Common code of the PyMC3 models: imports PyMC3, and records the functions that PyMC3 compiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AWAY = 0.1
 
 
 def log_density(name: str) -> Callable[[Maker], Maker]:
-    """Register the decorated maker of a model; the function is the model's log density and gradient, as in NUTS."""
+    """Register the decorated builder of a PyMC3 model; its log density and gradient, as in NUTS, are compiled."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
@@ -46,7 +46,7 @@ def log_density(name: str) -> Callable[[Maker], Maker]:
 
 
 def inference_step(name: str) -> Callable[[Maker], Maker]:
-    """Register the decorated maker of an inference step; it returns an inference, and the options of its step."""
+    """Register the decorated function, which returns an inference and the options of the inference's step."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
@@ -67,9 +67,9 @@ def _enter(name: str, maker: Maker, build: Callable[..., Model]) -> Maker:
 
 
 def import_pymc3() -> ModuleType:
-    """Import PyMC3, and reset the seeds of its random numbers, so that each build draws the same numbers."""
+    """Import PyMC3; reset the seeds of random numbers, so that each build draws the same numbers."""
     with warnings.catch_warnings():
-        # PyMC3 uses names that NumPy will remove, about which NumPy warns.
+        # NumPy warns about names that PyMC3 uses and that NumPy will remove.
         warnings.simplefilter("ignore")
         import pymc3
 
