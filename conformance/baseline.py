@@ -50,7 +50,7 @@ def _ask(python: str, host: str = "theano") -> list[str]:
 class Baseline:
     """The results of stock Theano for suite files; a file is only run if its results are not in the folder.
 
-    The settings' ``select`` is not used. If `fresh` is true, files are run again even if their results are in the
+    ``select`` in the settings is ignored. If `fresh` is true, files are run again even if their results are in the
     folder.
     """
 

@@ -19,7 +19,7 @@ RunAlone = Callable[[str, str], Mapping[str, Result]]
 
 
 class Verdict(Enum):
-    """The kinds of differences between stock and the engine."""
+    """The kinds of differences between the results of stock and of the engine."""
 
     REGRESSION = "regression"
     EXPECTED = "expected difference"
@@ -59,7 +59,7 @@ def compare(
     way: str,
     run_alone: RunAlone | None = None,
 ) -> Comparison:
-    """Compare the results of a suite file with those of stock; tests that only one of them ran count as missing.
+    """Compare a suite file's results with those of stock; a test that only ran in one case is missing in the other.
 
     `expected` maps ids of tests that may fail with the engine to reasons. ``run_alone(test, way)`` runs one test or one
     file in a separate process. For the way `BASELINE`, it runs the test or file like the results `stock`. Without
@@ -118,7 +118,7 @@ def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterabl
 
 
 def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
-    """Return a result for a test that was not run: the result of the class, module or test that prevented it."""
+    """Return a result for a test that was not run: the failure of the class or module that prevented the test."""
     parts = known.test.split("::")
     for length in range(len(parts), 0, -1):
         cause = results.get("::".join(parts[:length]))

@@ -31,7 +31,7 @@ PLUGINS = ("conformance.plugin", "no:cacheprovider", "no:warnings")
 
 @dataclass(frozen=True)
 class Settings:
-    """How suite files are run; the settings are the same for every file and way.
+    """The settings with which suite files are run; they are the same for every file and way.
 
     Node ids are relative to `root`. `work` is the folder for logs, scratch files and compile directories. `timeout` is
     the maximum number of CPU seconds of a test or case. `select` is a ``-k`` expression. `python` is the interpreter

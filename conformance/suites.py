@@ -1,8 +1,8 @@
 """The suites, which are named sets of the hosts' test files, and the location of the files.
 
 Some tests are excluded: tests of missing back ends and tools (gpuarray, MPI, CTC, d3viz), and tests of the style of
-Theano's source text (flake8). Tests of ops such as pooling and MRG random numbers are also excluded if they spend
-minutes in the Python code of the op, because only the op's C code is fast. Theano's yield tests are not excluded.
+Theano's source text (flake8). Some tests of pooling, neighbours and MRG random numbers are also excluded, because they
+spend minutes in the Python code of an op whose C code is fast. Theano's yield tests are not excluded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Suite:
     left_out: tuple[str, ...] = ()
 
     def files(self, root: Path) -> list[str]:
-        """Return the suite's files, relative to `root`, sorted."""
+        """Return the sorted paths of the suite's files, relative to `root`."""
         found = {path for pattern in self.patterns for path in root.glob(pattern)}
         return sorted(str(path.relative_to(root)) for path in found if path.name not in self.left_out)
 

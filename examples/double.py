@@ -1,4 +1,4 @@
-"""An op that doubles an array, written directly on PyOpenCL.
+"""An op that doubles an array, written directly with PyOpenCL.
 
     THEANO_FLAGS=optdb.device=opencl python examples/double.py
 

@@ -3,7 +3,7 @@
     python examples/sample.py
     python examples/sample.py --default
 
-It needs PyTensor and PyMC, and no Theano: pip install '.[pymc]'
+The example needs PyTensor and PyMC, but not Theano: pip install '.[pymc]'
 """
 
 import argparse

@@ -19,7 +19,7 @@ BATCH = 100
 
 
 def data(n, seed):
-    """Return n points in a square, and for each point the quarter of a ring that contains it, or 0 outside the ring."""
+    """Return n points in a square, and the quarter of a ring that contains each point (0 outside the ring)."""
     points = np.random.RandomState(seed).uniform(-1, 1, (n, 2))
     radius, angle = np.hypot(*points.T), np.arctan2(*points.T)
     quarter = 1 + np.floor((angle + np.pi) / (np.pi / 2)).clip(0, 3)

@@ -23,8 +23,8 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Number of examples per process, without a C compiler and with one, which is slow. A process keeps compiled code in
-#: memory, so its number of examples is limited.
+#: Number of examples per process without a C compiler, and per process with a C compiler, which is slow. A process
+#: keeps compiled code in memory, so its number of examples is limited.
 CHUNK, CHUNK_OF_C = 100, 10
 #: Of this many processes, one has a C compiler.
 C_SHARE = 8

@@ -35,9 +35,9 @@ class _Held:
 def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     """Compare a program's results and shared values with the reference; return whether any call was compared.
 
-    After each call the caller overwrites its arguments and every second result, which must have no effect. All results
+    After each call, the caller overwrites its arguments and every second result; this must have no effect. All results
     that the caller holds are checked again after each later call. A borrowed result is only checked until its function
-    is called again. A call for which the reference raises is omitted. Raise `Differs` if a value differs.
+    is called again. A call is omitted if the reference raises an error. Raise `Differs` if a value differs.
     """
     return _Comparison(program, switches, device).run()
 
@@ -65,7 +65,7 @@ class _Comparison:
         return self._checked > 0
 
     def _step(self, number: int) -> None:
-        """Make a call and check everything, unless the reference raises for this call."""
+        """Make a call and check all values, unless the reference raises an error."""
         call = self._program.calls[number]
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)

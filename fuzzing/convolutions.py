@@ -1,4 +1,4 @@
-"""Random convolutions and poolings on a device, compared with the Python code of Theano's own ops.
+"""Compares random convolutions and poolings on a device with the Python code of Theano's own ops.
 
 If Theano's op returns a result, the device must return the same numbers in the same shape. If the op raises an error,
 the device must raise an error that gives the reason.
@@ -49,7 +49,7 @@ _POOLS = {"pool": pool.Pool, "largest": pool.MaxPoolGrad, "average": pool.Averag
 
 @dataclass(frozen=True)
 class Case:
-    """One of Theano's ops and its arguments; it prints as a call."""
+    """One of Theano's ops and the arguments of a call; `str` returns the call."""
 
     kind: str
     op: Any
@@ -65,8 +65,8 @@ class Case:
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays: small integers, so that sums are exact.
 
-        For the gradient of a maximum, all elements differ: if a window begins in the padding, Theano's Python code also
-        compares the maximum with elements beyond the window.
+        For the gradient of a maximum, all elements are different, because Theano's Python code also compares the
+        maximum with elements beyond a window that begins in the padding.
         """
         rng = np.random.RandomState(sum(map(sum, self.shapes)))
         arrays = [rng.randint(-3, 4, shape).astype(self.dtype) for shape in self.shapes]
@@ -77,7 +77,7 @@ class Case:
         return arrays
 
     def _largest(self, x: np.ndarray, gz: np.ndarray) -> np.ndarray:
-        """Return the result of max-pooling `x`, or zeros if the pooling raises."""
+        """Return the result of max-pooling `x`, or zeros if the pooling raises an error."""
         forward = pool.Pool(ignore_border=self.op.ignore_border, mode="max", ndim=self.op.ndim)
         try:
             return performed(forward, [x, *self.host_numbers()])
@@ -118,7 +118,7 @@ def compare(case: Case, device: str = "auto") -> str:
         assert isinstance(expected, Exception), f"{case}: the device raises {_brief(error)}"
         return "refused"
     if isinstance(expected, Exception):
-        # SciPy, which computes convolutions in three dimensions, accepts some empty arrays and rejects others.
+        # Theano computes convolutions in three dimensions with SciPy, which rejects some empty arrays.
         assert case.kind == "inputs" and seen.ndim == 5 and not seen.size, f"{case}: {seen.shape}; stock: {expected!r}"
         return "refused"
     assert seen.dtype == case.dtype, f"{case}: {seen.dtype}"
@@ -268,8 +268,8 @@ def main(
 ) -> None:
     """Compare random convolutions and poolings on a device with the Python code of Theano's own ops.
 
-    The exit status is 1 if an example differs; the smallest one of each process is printed. The same seed gives the
-    same examples.
+    The exit status is 1 if an example differs. Each process prints its smallest example that differs. The same seed
+    gives the same examples.
     """
     if worker:
         replace_profile(device, kernels[0])

@@ -13,7 +13,7 @@ __all__ = ["interrupt_at"]
 
 @contextmanager
 def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
-    """Raise SIGINT at the event with a given number in the block; yield a function that returns whether it happened.
+    """Raise SIGINT at the event with a given number in the block; yield a function that returns whether this happened.
 
     Events are calls of Python functions and returns of C functions; their numbers begin with one.
     """

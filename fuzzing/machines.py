@@ -1,4 +1,4 @@
-"""Common code of the fuzzers that are state machines: chunks of runs, settings of Hypothesis, and calls in threads."""
+"""Common code of the fuzzers that are state machines: makes runs in processes, and calls functions in threads."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def chosen_settings(examples: int, shrinks: bool = True, **others: Any) -> setti
 
 
 def end_with_failure(run: Callable[[], None]) -> None:
-    """Call a function; if it raises, print the error to standard output, and end the process with status 1."""
+    """Call a function; if it raises an error, print the error, and end the process with exit status 1."""
     try:
         run()
     except Exception as error:

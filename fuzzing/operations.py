@@ -18,8 +18,8 @@ from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
 
-#: The length of an axis: a number, the name of a length that each call chooses, or an expression as a tuple of an
-#: operation and its operands.
+#: The length of an axis. It is a number, the name of a length that each call sets, or a tuple of an operation and
+#: operands.
 Length = Any
 
 
@@ -104,7 +104,7 @@ def _real_array(value: Value) -> bool:
 
 
 def _accumulated(value: Value) -> bool:
-    """Return whether NumPy's cumsum keeps an array's dtype, as Theano's CumOp promises: small integers are widened."""
+    """Return whether NumPy's cumsum keeps a dtype, as Theano's CumOp promises; NumPy widens small integers."""
     return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
@@ -346,7 +346,7 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Return whether `second` can follow `first` in a product of floats; Theano has no outer product of float16."""
+    """Return whether floats `first` and `second` can be multiplied as matrices; Theano has no float16 outer product."""
     is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
     halves = "float16" in (first.var.dtype, second.var.dtype)
     return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)

@@ -45,7 +45,7 @@ class Pairs:
         self.counts.update(found | alone)
 
     def update(self, other: Pairs) -> None:
-        """Add the counts of another object."""
+        """Add the counts of another `Pairs`."""
         self.counts.update(other.counts)
         self.examples += other.examples
 

@@ -32,7 +32,7 @@ class Leaf:
     mutable: bool = False
 
     def value(self, sizes: Mapping[str, int], seed: int) -> np.ndarray:
-        """Return a value of small integers, always the same for a seed."""
+        """Return an array of small integers; equal seeds give equal arrays."""
         shape = tuple(sizes.get(length, length) for length in self.shape)
         numbers = np.random.RandomState(seed).randint(-3, 4, shape)
         return np.asarray(numbers > 0 if self.dtype == "bool" else numbers).astype(self.dtype)
@@ -75,9 +75,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """Some functions that have the same inputs and shared variables, and their calls.
+    """Functions that have the same inputs and shared variables, and calls of these functions.
 
-    The index of a value counts the inputs, then the shared variables, then the results of the steps.
+    Values are numbered in the order of the inputs, the shared variables and the results of the steps.
     """
 
     inputs: tuple[Leaf, ...]

@@ -1,7 +1,7 @@
 """Runs chunks of examples, each in a separate process, several at a time.
 
-Examples run in chunks because a process keeps compiled code in memory, and because a kernel may crash it. `run_chunks`
-runs several chunks at a time; `run_worker` runs one process, and describes how it crashes, hangs or fails.
+Examples run in chunks because a process keeps compiled code in memory, and because a kernel may crash the process.
+`run_chunks` runs several chunks at a time; `run_worker` runs one process, and describes how it crashes, hangs or fails.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def report_chunks(
     processes: int,
     progress: Callable[[Chunk, int], str],
 ) -> int:
-    """Run chunks, print the errors that `run` returns, and return the number of chunks with errors.
+    """Run chunks; print the errors that `run` returns, and return how many chunks had errors.
 
     After each chunk, print the line that `progress` returns for the chunk and the number of chunks with errors so far.
     """

@@ -1,4 +1,4 @@
-"""Compares the results of random Composites in NumPy, as the first tier computes them, with those of their C code.
+"""Computes random Composites with NumPy, like the first tier, and with their C code, and compares the results.
 
 In an *open* Composite, every step is an output. A step's result is compared for elements whose operands are equal in
 NumPy and in C. In an *exact* Composite, IEEE 754 defines each step exactly, so both results must be equal. Elements
@@ -465,7 +465,7 @@ def _run(number: int, cases: int, timeout: float) -> End:
 @click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(rounds: int, cases: int, number: int, processes: int, timeout: float, worker: bool) -> None:
-    """Compare the results of random Composites in NumPy, as the first tier computes them, with those of their C code.
+    """Compute random Composites with NumPy, like the first tier, and with their C code, and compare the results.
 
     The exit status is 1 if a number differs. The same seed gives the same Composites.
     """

@@ -108,7 +108,7 @@ class Compilation:
     way: str = _switch("function", "simulator", "pickled simulator", "loop", "file")
     mode: str = _switch("fast_run", "fast_compile", "TOPO", "OPENCL", "lifted")
     linker: str = _switch("py", "c|py", "vm", "cvm", "opencl")
-    #: What was done to the function before its first call.
+    #: Whether the function was copied or pickled before its first call.
     origin: str = _switch("compiled", "copied", "swapped", "pickled", "cloudpickled")
     engine: str = _switch(*ON_OFF[::-1])
     op_cache: str = _switch(*ON_OFF[::-1])
@@ -160,7 +160,7 @@ class Switches:
         return {"python": self.python, **parts}
 
     def differing(self) -> dict[str, dict[str, object]]:
-        """Return the switches whose values differ from the defaults, by the field of this class that holds them."""
+        """Return the switches whose values differ from the defaults, in a dictionary by the fields of this class."""
         return {
             part.name: {
                 name: value
@@ -251,7 +251,7 @@ FLAGS: dict[str, str] = {
     "optdb.tiered": "tiered",
 }
 
-#: Maps each flag of optdb that no switch sets to the reason.
+#: For each flag of optdb that no switch sets, the reason.
 NOT_DRAWN: dict[str, str] = {
     "optdb.trace": "it only prints",
     "optdb.kernel_cache_dir": "the choice of folder does not matter",

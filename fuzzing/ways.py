@@ -37,7 +37,7 @@ class Refused(Exception):
 
 
 class Compiled:
-    """A compiled function that uses the program's shared variables, or its own copies of them."""
+    """A compiled function that uses the program's shared variables or copies of these variables."""
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
@@ -211,8 +211,8 @@ class Functions:
         if chosen.way != "file":
             return simulated
         calls = [call for call in self._program.calls if call.function == number]
-        # A trace may also be valid for shapes that differ from those of its example. The examples are therefore the
-        # first call, and the last call if its sizes differ.
+        # A trace may also be valid for shapes that differ from those of its example. The arguments of the first call
+        # are therefore an example, and those of the last call if their sizes differ.
         examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
         arguments = [tuple(self._program.arguments(call)) for call in examples]
         return Loaded(simulated, shared, arguments, self._device)
@@ -222,7 +222,7 @@ class Functions:
 
         Theano rejects a function that returns an input and, more than once, the length of this input. An assertion in
         Theano's ShapeFeature may fail when Theano copies a result that is a constant of one element. Theano's loop
-        fusion confuses an empty test value with the test value of a scalar.
+        fusion mistakes an empty test value for that of a scalar.
         """
         # With Theano's own linkers, the host part of a function may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"

@@ -62,7 +62,7 @@ class Task:
 
     @classmethod
     def from_json(cls, text: str) -> Task:
-        """Parse the result of `to_json`."""
+        """Return the task whose JSON form `to_json` has returned."""
         content = json.loads(text)
         return cls(**{**content, "process": Process(**content["process"])})
 

@@ -1,4 +1,4 @@
-"""Data classes for cases and runs: a case is an op with inputs, and a run selects dtypes and a memory layout.
+"""Defines cases and runs: a case is an op with inputs, and a run selects dtypes and a memory layout of the inputs.
 
 A case is run once for each combination of the arrays' dtypes and of a memory layout; see `Run`.
 """
@@ -163,7 +163,7 @@ def more_runs_file(table: str) -> Path:
 
 
 def more_runs(table: str) -> list[str]:
-    """Return the names of the runs in the file `more_runs_file`; if there is no such file, return those of all runs."""
+    """Return the names of runs in the file `more_runs_file`, or the names of all runs if there is no such file."""
     file = more_runs_file(table)
     return file.read_text().splitlines() if file.exists() else list(map(str, load(table)))
 

@@ -288,7 +288,7 @@ _PARTS = [
     ],
 ]
 
-#: Indexes for two axes, of which some are repeated and some are negative, and a mask.
+#: Indexes for two axes (some indexes are repeated, and some are negative), and a mask.
 PLACES, OTHERS = np.array([[3], [-5]]), np.array([0, 2, 2, -1])
 MASK = np.arange(15).reshape(5, 3) % 4 == 1
 

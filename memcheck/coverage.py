@@ -18,7 +18,7 @@ _LEFT_TO_CHILDREN = (OpenCLKernelBase.run, OpenCLKernelBase.gpu_kernels, Shell.o
 
 
 def op_classes(package: str) -> list[str]:
-    """Return the full names of all classes of ops with kernels in a package or a module.
+    """Return the full names of all op classes that have kernels and are defined in a package or a module.
 
     Classes that leave `run`, `gpu_kernels` or `operation` to their subclasses are excluded, and so are classes whose
     names begin with an underscore.

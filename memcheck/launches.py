@@ -23,7 +23,7 @@ class Launches:
 
 
 def class_name(op_class: type) -> str:
-    """Return the full name of a class."""
+    """Return the name of a class with its module."""
     return f"{op_class.__module__}.{op_class.__qualname__}"
 
 

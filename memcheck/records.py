@@ -19,8 +19,9 @@ from memcheck.log import Finding
 class Result:
     """The result of one run; `findings` maps each finding of Oclgrind to how often it occurred.
 
-    `device_kind` is the kind of device that the kernels are for, 'cpu' or 'gpu'. `declared` and `launched` are those of
-    `memcheck.launches.Launches`. `error` is a traceback, or describes how the process ended. `seconds` are CPU seconds.
+    `device_kind` is the kind of device that the kernels are for, 'cpu' or 'gpu'. `declared` and `launched` are
+    attributes of `memcheck.launches.Launches`. `error` is a traceback, or describes how the process ended. `seconds`
+    are CPU seconds.
     """
 
     run: str

@@ -105,7 +105,7 @@ def main(
         reports[report.model] = report
         save()  # written after each model, because a long run may be stopped
     if not chosen:
-        save()  # nothing was left to do, and the page may be a new one
+        save()  # no model was left to run, but a new page may be requested
     show(console, _in_order(reports), ways)
     terminal.print_paths(numbers=json_file, page=page_file)
     raise SystemExit(1 if any(report.faults() for report in reports.values()) else 0)

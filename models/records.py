@@ -23,8 +23,8 @@ class Result:
     `difference` is the largest difference from the values of stock Theano, relative to the largest number of the array.
     `where` is the name of this array. `compiling` is the CPU seconds to compile the model, without those of the C
     compiler. `nodes`, `inplace` and `branches` count nodes of the graph on the host. `on_device`, `on_host` and
-    `transfers` count nodes of the graph that is lifted to the device. `stayed` lists the nodes that were left on the
-    host, as rows `[op, reason, count]`.
+    `transfers` count nodes of the graph that is lifted to the device. `stayed` has a row `[op, reason, count]` for the
+    nodes that were left on the host.
     """
 
     difference: float = 0.0
@@ -110,7 +110,7 @@ class Report:
         return (HOST_TOLERANCE if way in (STOCK, ENGINE) else DEVICE_TOLERANCE)[self.floatX]
 
     def agrees(self, way: str) -> bool:
-        """Return whether a way's values equal stock's within rounding."""
+        """Return whether the values of a way equal those of stock Theano within rounding."""
         result = self.results[way]
         return not result.error and result.difference <= self.tolerance(way)
 

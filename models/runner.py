@@ -36,7 +36,7 @@ class Settings:
 def run_all(
     names: Sequence[str], settings: Settings, jobs: int, compared: Mapping[str, Report] | None = None
 ) -> Iterator[Report]:
-    """Yield a report for each named model; a model with a report without faults in `compared` is not compared again."""
+    """Yield a report for each named model; models that `compared` has a faultless report for are not run again."""
     compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda name: _timed(compared.get(name) or run(name, settings), settings), names)

@@ -1,11 +1,11 @@
 """Checks whether two optimized graphs of a model compute the same values.
 
 The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)``, where ``largest`` is the largest finite magnitude
-in the array. If cancellation made a number small, its error is therefore relative to the larger numbers.
+in the array. The error of a number that cancellation made small is therefore relative to larger numbers.
 
-Some models amplify rounding errors: Adam divides a gradient that is zero except for rounding by its own magnitude. A
-larger error is therefore accepted if the baseline's own values change almost as much when all floats of its inputs are
-nudged by one unit in the last place.
+Some models amplify rounding errors: Adam, for instance, divides each gradient by its magnitude, even if the gradient is
+only a rounding error. A larger error is therefore accepted if the baseline's own values change almost as much when all
+floats of its inputs are nudged by one unit in the last place.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Run the optimized graph of a measurement once, and return the values of its outputs and updates by name.
 
-    The graph cannot be used again. The inner graphs of loops are optimized with `way`. `change` takes the value of an
-    input and returns the value to use, which the graph may overwrite.
+    The graph cannot be used again. The optimizer `way` also optimizes the inner graphs of loops. `change` takes the
+    value of an input and returns the value to use, which the graph may overwrite.
     """
     graph = measurement.graph
     assert graph is not None  # only the last measurement of each way keeps its graph

@@ -126,7 +126,7 @@ def main(
     trained: bool,
     stock: bool,
 ) -> None:
-    """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
+    """Compare the optimization of MODELS (by default, all models) by stock Theano and by optdb."""
     if first_results:
         if not as_whole or plot:
             raise click.UsageError("--first needs --whole and excludes --plot")

@@ -1,6 +1,6 @@
 """Shows within a few minutes how much time optdb saves: ``python -m profiles.demo``.
 
-For each of `LEGS`, it measures the time of a process from its start to the second result, with Theano's own optimizer
+For each of `LEGS`, the time of a process from the start to the second result is measured with Theano's own optimizer
 and with optdb. The values of these two calls are compared. Then one model runs on the OpenCL device. Progress is
 printed even without a terminal.
 """
@@ -63,12 +63,12 @@ DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 #: The largest accepted difference of values, relative to the largest number of the output.
 TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
 
-#: A leg and a start of its model.
+#: A leg, and one of the starts of the leg's model.
 LegStart = tuple[Leg, Start]
 
 
 def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[LegStart]:
-    """Start a leg's model with the flags of each of `sides`, which maps names to flags; report each start to `tell`."""
+    """Start a leg's model with each of the flags in `sides`; pass a line of text for each start to `tell`."""
 
     def starting(side: str, cache: str) -> None:
         tell(f"{side}, {cache} ...")

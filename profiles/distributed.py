@@ -53,7 +53,7 @@ _CASES: dict[str, dict[str, Any]] = {
 
 
 def mlp_adam(width: int = 32, batch: int = 24, classes: int = 10) -> models.Model:
-    """Return a training step of a small net with Adam."""
+    """Return a training step, with Adam, of a small net."""
     rng = np.random.RandomState(1)
     x, y = tt.matrix("x"), tt.ivector("y")
     first, second = parts.weights(rng, width, width), parts.weights(rng, width, classes)

@@ -72,7 +72,7 @@ def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
-    """Compile a model's function and call it; return the times of a `First`. This runs in a new process."""
+    """Compile a model's function in this new process and call it; return the times of a `First`."""
     import theano
 
     import optdb

@@ -70,7 +70,7 @@ class Interpreter(LocalLinker):
                     thunk()
                 except Exception:
                     raise_with_op(node, thunk)
-                # This is needed by lazy ops, which check whether the branch that they select has been computed.
+                # Lazy ops check whether the branch that they select has been computed.
                 for flag in outputs_computed:
                     flag[0] = True
 

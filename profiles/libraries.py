@@ -98,7 +98,7 @@ def table(rows: Iterable[Row]) -> Table:
 @terminal.count_option("--repeat", 3, "Number of runs of each way.")
 @terminal.json_option
 def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
-    """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
+    """Compare the optimizer on MODELS of other libraries; by default, on all models that can be built here.
 
     The exit status is 1 if a graph of optdb is worse than that of stock Theano, or if a model could not be measured.
     """

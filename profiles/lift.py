@@ -2,8 +2,8 @@
 
 A model is optimized up to the lifting pass. Then one clone of the graph is lifted to an OpenCL device in a single pass,
 and another clone is lifted node by node. The table shows the CPU seconds, which share of the whole optimizer's time the
-single pass takes, and the numbers of lifted nodes and of transfers. It also counts transfers that undo another
-transfer, of which there should be none.
+single pass takes, and the numbers of lifted nodes and of transfers. Transfers that undo another transfer are also
+counted; there should be none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Optimizes a model as ``theano.function`` would, and times each phase.
 
-Seconds are CPU seconds of this process (`time.process_time`). They exclude compilers that a phase starts, but include
-the time to write the compilers' input. A run that had to compile something is therefore repeated (`optimize_warm`).
+Seconds are CPU seconds of this process (`time.process_time`). These seconds exclude compilers that a phase starts, but
+include the time to write the compilers' input. A run that had to compile something is therefore repeated
+(`optimize_warm`).
 """
 
 from __future__ import annotations

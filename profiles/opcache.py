@@ -79,7 +79,7 @@ def _four_ways() -> list[ways.Way]:
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @terminal.count_option("--repeat", 3, "Number of runs of each way.")
 def main(chosen: tuple, repeat: int) -> None:
-    """Compare optimization of MODELS (all, if none is named) with and without the op cache."""
+    """Compare the optimization of MODELS (by default, all models) with and without the op cache."""
     measure_model(lambda: models.build(measure.WARM_UP), 1)
     title = "Singleton ops: CPU seconds without / with, medians; op objects / different ones"
     columns = [column for way in ("stock", "optdb") for column in (way, "ratio", "ops without", "with")]

@@ -93,7 +93,7 @@ class Task:
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
     """Yield the tasks; the arrays of a task are freed before the next task is made.
 
-    `elements` is the length of vectors in elementwise ops. `side` and `products` are numbers of rows of square
+    `elements` is the length of vectors in elementwise ops. `side` and `products` are the numbers of rows of square
     matrices.
     """
     yield _exp_times(elements, device)

@@ -157,7 +157,7 @@ class Size(click.ParamType):
 @click.option("--stayed/--no-stayed", default=True, show_default=True, help="List the nodes that stayed on the host.")
 @terminal.json_option
 def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, sizes: tuple, **options: Any) -> None:
-    """Train MODELS (all, if none is named) on the device and on the host, and compare the results."""
+    """Train MODELS (by default, all models) on the device and on the host, and compare the results."""
     settings = Settings(floatX=float_x, sizes=dict(sizes), **options)
     comparisons = compare_all(list(chosen) or models.known(), lambda name: compare(name, settings))
     console = terminal.console()

@@ -108,8 +108,8 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
     """Return whether a call failed with an acceptable error, such as one that names a violated promise.
 
-    Any error is accepted if Theano does not check arguments or if an argument is None, because Theano then raises no
-    error for a wrong argument that no node reads. Theano rejects unaligned arrays.
+    Any error is accepted if the case is `trusted` or if an argument is None, because Theano raises no error for a wrong
+    argument that no node reads. Theano rejects unaligned arrays.
     """
     if seen.error is None:
         return False

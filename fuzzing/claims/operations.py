@@ -32,7 +32,7 @@ class Operation:
 
 
 class Resized(Op):
-    """A user's op whose result has the lengths that a call passes, even if the result's type promises other lengths."""
+    """A user's op whose result has the lengths in an argument, even if the result's type promises other lengths."""
 
     __props__ = ("pattern",)
 

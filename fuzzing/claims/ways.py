@@ -29,7 +29,7 @@ class Way(Protocol):
     """A function with shared variables that can be called."""
 
     def call(self, arguments: Sequence[Any], times: int) -> list[Any]:
-        """Call the function several times, and return the results of the last call."""
+        """Call the function `times` times, and return the results of the last call."""
 
     def get(self, name: str) -> np.ndarray:
         """Return the value of a shared variable."""

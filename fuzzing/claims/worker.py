@@ -33,7 +33,7 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
 
 
 def main() -> None:
-    """Run the examples that the command line asks for."""
+    """Run the number of examples that is given on the command line."""
     way, number, examples, device, *without = sys.argv[1:]
     use_smallest_batches(device, keeps_gil=int(number) % 2 == 1)
     end_with_failure(functools.partial(run, way, int(number), int(examples), device, without))

@@ -1,7 +1,8 @@
 """Valid files from which mutants are made, and arguments for their functions.
 
 One file is written by hand; it contains every kind of command, of source and of result. If Theano can be imported, the
-other files are exported from small functions. They are kept in a folder, because an export takes some time.
+other files are exported from small functions. The exported files are kept in a folder, because an export takes some
+time.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def _change_list(file: zipfile.ZipFile, rng: random.Random) -> None:
         file.comment = rng.choice((b"PK\x05\x06" + bytes(18), b"x" * 65535, b"PK\x01\x02" * 5000))
 
 
-#: The kinds of file system entries.
+#: The kinds of file system entries that a mutant can be.
 FORMS = ("file", "link", "fifo", "zeros", "null", "terminal", "folder", "socket", "loop", "missing", "sparse", "memory")
 #: The kinds of file system entries that the operating system refuses to open.
 REFUSED_FORMS = ("terminal", "socket", "loop", "missing")

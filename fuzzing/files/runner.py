@@ -70,7 +70,7 @@ def run(settings: Settings, progress: Callable[[], Any] = lambda: None) -> Repor
 
 
 def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock, progress: Callable[[], Any]) -> None:
-    """Load a worker's share of mutants, in as many processes as necessary."""
+    """Load a worker's share of mutants; start a new process if one dies."""
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None

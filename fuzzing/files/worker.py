@@ -1,8 +1,8 @@
 """Loads mutants one after the other, with limits on memory; `fuzzing.files.runner` starts and watches this process.
 
-A mutant's functions are bound to memory and kernels. They are only called if their kernels are unchanged. A few mutants
-with changed kernels are an exception. Their kernels may do anything, so crashes that they cause are reported
-separately.
+A mutant's functions are bound to memory and kernels. The functions are only called if their kernels are unchanged. As
+an exception, a few mutants with changed kernels are also called. Changed kernels may do anything, so crashes that they
+cause are reported separately.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Opened:
             and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect")
         ):
             path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else str(args[0])
-            # Python reads sources for tracebacks, and modules when they are first used.
+            # Allow Python's own files: Python reads sources for tracebacks, and modules when they are first imported.
             if not path.startswith(self._allowed) and not path.endswith((".py", ".pyc")):
                 self.path = f"{event} {path}"
 
@@ -272,7 +272,7 @@ def remove(path: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """Return the path of another file: a mutant may be a symbolic link to this file."""
+    """Return the path of the file to which the symbolic link points, if the mutant is a link."""
     return path.with_suffix(".target")
 
 

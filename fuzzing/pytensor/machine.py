@@ -1,6 +1,6 @@
 """The rules of the state machine, and its invariants.
 
-Each function is compiled twice: in one of the modes, and, as the reference, with PyTensor's linker `py`, without
+Each function is compiled twice: in one of the modes and, as the reference, with PyTensor's linker `py` without
 rewriting. The two compiled functions have separate shared variables. Every change is made to both sets of variables.
 The values of both sets, and the outputs of both functions, have to agree.
 """
@@ -30,8 +30,8 @@ __all__ = ["UpdatedVariables"]
 
 #: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: An interrupt occurs at one of the first events of a call; this is the maximum number of the event. A repeated call
-#: has few events, and a traced call has many.
+#: Maximum number of the Python event at which a call is interrupted. A repeated call has few events, and a traced call
+#: has many events.
 FEW_EVENTS, MANY_EVENTS = 150, 20_000
 _numbers = st.integers(0, MOST_FUNCTIONS)
 _positions = st.integers(0, VARIABLES - 1)
@@ -73,7 +73,7 @@ class UpdatedVariables(RuleBasedStateMachine):
         shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES), constants=st.sampled_from([16, 0])
     )
     def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int) -> None:
-        """Make the variables of both sides, and the first function; kernels contain lengths up to `constants`."""
+        """Create both sets of shared variables, and the first function; kernels contain lengths up to `constants`."""
         self.scopes = contextlib.ExitStack()
         self.scopes.callback(setattr, sizes, "LARGEST_CONSTANT", sizes.LARGEST_CONSTANT)
         sizes.LARGEST_CONSTANT = constants

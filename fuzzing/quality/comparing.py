@@ -41,9 +41,9 @@ class Counts:
 class Comparison:
     """Node counts of a model, optimized by fast_run with ``cycle_detection=regular`` and by the engine.
 
-    `fewer` lists the ops of which the engine's graph has fewer nodes, and how many fewer; `more` lists the ops of which
-    it has more. `more_of_class` counts the additional nodes of each op class except Elemwise, because even a smaller
-    graph may have more nodes of some class.
+    `fewer` lists the ops that have fewer nodes in the engine's graph, with the difference, and `more` the ops that have
+    more. `more_of_class` counts the additional nodes of each op class except Elemwise, because even a smaller graph may
+    have more nodes of some class.
     """
 
     words: str

@@ -1,4 +1,4 @@
-"""Random log densities, written in Theano like PyMC3 3.9, with their gradients.
+"""Random log densities with their gradients, written in Theano as PyMC3 3.9 does.
 
 One vector holds the free variables. Each variable is a slice of the vector, transformed to the support of its
 distribution. The parameters of its distribution are numbers, or values of earlier variables. Some variables are

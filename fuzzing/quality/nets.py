@@ -1,4 +1,4 @@
-"""Random stacks of layers, written in Theano like Keras 2.3, with a loss, its gradient and an optimizer."""
+"""Random stacks of layers, written in Theano as Keras 2.3 does, with a loss, its gradient and an optimizer."""
 
 from __future__ import annotations
 

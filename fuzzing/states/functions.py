@@ -62,7 +62,7 @@ def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str,
         return compile_in(theano.compile.get_default_mode().including("opencl"))
     if way == "mode":
         return compile_in(optdb.mode(device=device))
-    # The linker `py` does not support branches.
+    # Theano's linker `py` does not support branches.
     is_machine = way == "vm" or "if_positive" in spec.operations()
     linker = theano.gof.vm.VM_Linker(allow_gc=False, use_cloop=False) if is_machine else "py"
     try:

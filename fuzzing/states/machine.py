@@ -1,8 +1,8 @@
 """The rules of the state machine, and the comparisons that follow each step.
 
 Every rule makes the same change to Theano's shared variables, to simulators and to models in NumPy. After each step,
-the values of all variables must equal those of the models. The same is checked for all results and arguments that the
-caller holds.
+the values of all variables must equal those of the models. All results and arguments that the caller holds must also
+have the values of the models.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class SharedVariables(RuleBasedStateMachine):
     )
     @step(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
     def copy(self, number: int, old: int, new: int, deletes: bool) -> None:
-        """Copy a function of mode OPENCL, with one shared variable replaced, or without updates."""
+        """Copy a function of mode OPENCL; replace one shared variable in the copy, or leave out the updates."""
         used = self._function(number)
         if used.is_copy or used.simulator is not None or used.is_of_host:
             # Theano finds no variables in a copy of a copy. If Theano's own linkers compile a copy of a function, a

@@ -133,7 +133,7 @@ def with_private_state(
 def on_device(
     spec: Spec, kinds: Sequence[Kind], values: dict[int, np.ndarray], compile_with: Callable[..., Any], device: str
 ) -> Stateful:
-    """Return a function of shared variables that are device arrays."""
+    """Return a function whose shared variables are device arrays."""
     with contexts.as_default(context_of(device)) as name:
         shared = [theano.shared(values[k].copy(), f"s{k}", target=name) for k in range(len(kinds))]
         function = compile_with(spec, kinds, shared, "target", device)

@@ -112,7 +112,7 @@ class TieredFunctions(RuleBasedStateMachine):
         self.compile(spec, way)
 
     def teardown(self) -> None:
-        """Drop all functions and their modules, and restore all settings."""
+        """Discard all functions and their modules, and restore all settings."""
         self.functions.clear()
         gc.collect()
         self.scopes.close()
@@ -173,7 +173,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def drop(self, number: int) -> None:
-        """Drop a function, and check that nothing else keeps it alive."""
+        """Discard a function, and check that nothing else keeps it alive."""
         dropped = weakref.ref(self._function(number).call)
         self.functions.remove(self._function(number))
         gc.collect()

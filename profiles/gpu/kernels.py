@@ -1,7 +1,7 @@
 """Compares the times of single kernels on a GPU with CuPy: ``python -m profiles.gpu.kernels``.
 
-All operations are float32. One time is that of a step in a call of many steps, by the host's clock. The other time is
-that of the step's kernels, by the device's clock. Both are in milliseconds. CuPy uses tensor cores only with
+All operations are float32. The first time is that of a step in a call of many steps, by the host's clock. The second
+time is that of the kernels of a step, by the device's clock. Both are in milliseconds. CuPy uses tensor cores only with
 ``CUPY_TF32=1``, and optdb only with ``THEANO_FLAGS=optdb.matmul_precision=default``.
 """
 

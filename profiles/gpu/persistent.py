@@ -1,4 +1,4 @@
-"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent --help`` lists the commands."""
+"""Tests and times persistent launches on a GPU: ``python -m profiles.gpu.persistent --help`` lists the commands."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _time_commands(name: str, wish: str, plan: Any) -> None:
 
 
 def _compare(name: str, one: Any, other: Any) -> None:
-    """Print the differences between two runs: those of the results, and those of the shared variables."""
+    """Print how much the results and the shared variables of two runs differ."""
     for number, (a, b) in enumerate(zip(one[0], other[0])):
         differences = [difference(x, y) for x, y in zip(a, b)]
         say(
@@ -155,7 +155,7 @@ def trial(device: str) -> None:
 @terminal.count_option("--repeat", 20, "Number of steps of each kind.")
 @click.option("--small", is_flag=True, help="Use the model's small size, for a quick test.")
 def model(name: str, device: str, repeat: int, small: bool) -> None:
-    """Compare and time the training steps of a model."""
+    """Compare the results and times of a model's training steps with and without persistent launches."""
     measured(name, {} if small else SIZES[name], device, repeat)
 
 

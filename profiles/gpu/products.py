@@ -1,8 +1,8 @@
 """Measures the times of matrix products on a GPU, and compares them with cuBLAS: ``python -m profiles.gpu.products``.
 
 Times are microseconds per product, when the same product is repeated without waiting for each result. For optdb, this
-is the time of a step in a call of many steps, including packing operands and adding partial sums. cuBLAS is called by
-PyTorch, and its time is the mean over the products in a CUDA graph.
+is the time of a step in a call of many steps, including packing operands and adding partial sums. PyTorch calls cuBLAS;
+the time of cuBLAS is the mean over the products in a CUDA graph.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Step:
     `resident` is the time of a step in a call of many steps, and `call` the time of a call with NumPy arguments.
     `queued` is the time per call when many asynchronous calls are begun before the first one is waited for. `of_jax`
     maps a precision to the times of JAX that correspond to `resident` and `call`. `difference` is the largest relative
-    difference of the first costs from those of JAX with float32 products.
+    difference between the first costs in optdb and in JAX with float32 products.
     """
 
     name: str

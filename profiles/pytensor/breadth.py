@@ -40,7 +40,7 @@ _TURNS, _SECONDS_OF_TURN = 80, 0.004
 class Outcome:
     """The measurements of a model, by mode.
 
-    `differences` has the largest relative differences of values and gradients from those of the default mode. Times are
+    `differences` has the largest relative differences of values and gradients from the default mode. Times are
     milliseconds per evaluation, as CPU time of all threads and as wall time. `choice` is what mode OPENCL_AUTO has
     chosen (the device or the default), and `on_host` is the number of nodes that mode OPENCL computes on the host.
     """

@@ -83,7 +83,7 @@ def lstm(steps: int, rows: int, width: int, has_gradient: bool) -> Case:
 
 
 def garch_by_jax(steps: int) -> Callable[..., Any]:
-    """Return `garch`, written for JAX in double precision."""
+    """Return the function `garch` written for JAX, in double precision."""
     import jax
     import jax.numpy as jnp
 
@@ -104,7 +104,7 @@ def garch_by_jax(steps: int) -> Callable[..., Any]:
 
 
 def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]:
-    """Return `lstm`, written for JAX with full single precision."""
+    """Return the function `lstm` written for JAX, with full single precision."""
     import jax
     import jax.numpy as jnp
 
@@ -131,7 +131,7 @@ def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]
 
 @dataclass(frozen=True)
 class LoopCase:
-    """A function with loops: the functions that build it for PyTensor and for JAX."""
+    """The two functions that build a function with loops for PyTensor and for JAX."""
 
     build: Callable[[], Case]
     build_for_jax: Callable[[], Callable[..., Any]]

@@ -1,6 +1,6 @@
 """Compares the time of an evaluation of logp and dlogp on a device, in PyTensor's default mode and in JAX.
 
-Each of these has a separate process, and the processes take turns. Times are medians, in CPU milliseconds of all
+Each configuration has a separate process, and the processes take turns. Times are medians, in CPU milliseconds of all
 threads of a process or in wall milliseconds; on a GPU, wall time is what matters.
 """
 

@@ -44,7 +44,7 @@ class Step:
 
 
 class Training:
-    """A process that trains with a checkout of optdb. `isolated.Failed` is raised if it ends early."""
+    """A process that trains with a checkout of optdb. If it ends early, `isolated.Failed` is raised."""
 
     def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
         python = checkout / ".venv-pytensor" / "bin" / "python"

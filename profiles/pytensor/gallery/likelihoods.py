@@ -208,7 +208,7 @@ def lognormal_potential() -> pm.Model:
 
 
 def truncated_normal() -> pm.Model:
-    """Build a model of measurements of which only large values are observed."""
+    """Build a model of measurements if only large values are observed."""
     rng = np.random.default_rng(55)
     y = rng.normal(1, 1, 400)
     with pm.Model() as model:
