@@ -11,6 +11,7 @@ import contextlib
 import copy
 import pickle
 import signal
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ import optdb.pytensor
 from fuzzing.interrupts import interrupt_at
 from fuzzing.pytensor.functions import LIMIT, MODES, SHAPES, VARIABLES, Failure, OnHost, Spec, compiled, mode_of, specs
 from optdb.codegen.loops import sizes
+from optdb.device.functions import shared_values
 from optdb.device.plans import PlanOptions
+from optdb.runtime import host_buffers
 
 __all__ = ["UpdatedVariables"]
 
@@ -70,13 +73,22 @@ class UpdatedVariables(RuleBasedStateMachine):
     """A state machine that compiles functions in all modes and calls them; the functions update shared variables."""
 
     @initialize(
-        shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES), constants=st.sampled_from([16, 0])
+        shape=st.sampled_from(SHAPES),
+        spec=specs(),
+        mode=st.sampled_from(MODES),
+        constants=st.sampled_from([16, 0]),
+        borrows=st.booleans(),
     )
-    def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int) -> None:
-        """Create both sets of shared variables, and the first function; kernels contain lengths up to `constants`."""
+    def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int, borrows: bool) -> None:
+        """Create both sets of shared variables, and the first function.
+
+        Kernels contain lengths up to `constants`. If `borrows` is true, devices read arguments of any size in place.
+        """
         self.scopes = contextlib.ExitStack()
-        self.scopes.callback(setattr, sizes, "LARGEST_CONSTANT", sizes.LARGEST_CONSTANT)
-        sizes.LARGEST_CONSTANT = constants
+        self._replace(sizes, "LARGEST_CONSTANT", constants)
+        if borrows:
+            self._replace(shared_values, "LEAST_BORROWED", 1)
+            self._replace(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
         # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.shape = shape
@@ -92,6 +104,10 @@ class UpdatedVariables(RuleBasedStateMachine):
             self.wait()
             self.compare_values()
             self.scopes.close()
+
+    def _replace(self, module: ModuleType, name: str, value: int) -> None:
+        self.scopes.callback(setattr, module, name, getattr(module, name))
+        setattr(module, name, value)
 
     @precondition(lambda self: len(self.specs) < MOST_FUNCTIONS)
     @rule(spec=specs(), mode=st.sampled_from(MODES))

@@ -23,7 +23,9 @@ from pytensor.ifelse import ifelse
 from pytensor.tensor.random.utils import RandomStream
 
 import optdb.pytensor
+from optdb.device.functions import shared_values
 from optdb.pytensor import call_warnings
+from optdb.runtime import host_buffers
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
@@ -372,3 +374,65 @@ def test_a_first_run_prints_what_the_program_prints(tmp_path):
     env["PYTENSOR_FLAGS"] = f"{env['PYTENSOR_FLAGS']},base_compiledir={tmp_path / 'pytensor'}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert (done.stdout, done.stderr) == ("3.0\n", "")
+
+
+@pytest.fixture
+def in_place(monkeypatch):
+    """Makes devices that share host memory read arguments of any size in place."""
+    monkeypatch.setattr(shared_values, "LEAST_BORROWED", 1)
+    monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
+
+
+def shifted(value):
+    """Return a copy of an array at an address that is not a multiple of the item size."""
+    memory = np.zeros(value.nbytes + 3, "uint8")
+    copy = np.ndarray(value.shape, value.dtype, buffer=memory.data, offset=3)
+    copy[...] = value
+    return copy
+
+
+def read_only(value):
+    value.flags.writeable = False
+    return value
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [np.array, np.asfortranarray, lambda x: np.repeat(x, 2, axis=-1)[..., ::2], shifted, read_only],
+    ids=["new", "fortran", "strided", "unaligned", "read-only"],
+)
+def test_arguments_that_are_read_in_place(layout, in_place):
+    x, v, i = pt.matrix("x"), pt.vector("v"), pt.lvector("i")
+    outputs = [x @ v, pt.zeros(7)[i].inc(v), (x + 1).sum(axis=0), x.T, x[2:, 3], v]
+    f = on_device([x, v, i], outputs, trust_input=True)
+    kept = []
+    for columns in [40, 40, 40, 30, 40, 30, 30, 40]:
+        a, b, c = RNG.normal(size=(5, columns)), RNG.normal(size=columns), RNG.integers(0, 7, columns)
+        want = [a @ b, np.bincount(c, b, 7), (a + 1).sum(axis=0), a.T.copy(), a[2:, 3:4].sum(axis=1), b.copy()]
+        got = f(layout(a), layout(b), c)
+        kept += zip(got, want)
+        same = f(b[None].repeat(5, 0), b, c)  # other arrays do not change earlier results
+        kept.append((same[5], b.copy()))
+    for value, expected in kept:
+        np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_changes_of_an_argument_that_is_read_in_place(in_place):
+    x = pt.vector("x")
+    f = on_device([x], [x.sum(), x * 2], trust_input=True)
+    a = RNG.normal(size=100)
+    for _ in range(5):
+        total, twice = f(a)
+        np.testing.assert_allclose(total, a.sum())
+        np.testing.assert_allclose(twice, a * 2)
+        a += 1
+
+
+def test_functions_with_updates_read_no_argument_in_place(in_place):
+    x, shared = pt.vector("x"), pytensor.shared(np.ones(100))
+    f = on_device([x], [x + shared], updates=[(shared, shared * 2)], trust_input=True)
+    for call in range(5):
+        # The argument is the memory of the shared variable, which the call overwrites.
+        value = shared.get_value(borrow=True)
+        np.testing.assert_array_equal(f(value)[0], np.full(100, 2.0 ** (call + 1)))
+        np.testing.assert_array_equal(shared.get_value(), np.full(100, 2.0 ** (call + 1)))

@@ -28,6 +28,9 @@ from optdb.runtime.pinned_memory import pinned_memory
 
 #: The maximum size of a pinned host array, in bytes.
 _MOST_PINNED = 1 << 28
+#: The minimum size in bytes of arguments that a device reads in place; for smaller ones, changing a plan's buffers in
+#: each call takes longer than copying.
+LEAST_BORROWED = 1 << 21
 
 #: A one-element list in which a host keeps a value.
 Cell = list[Any]
@@ -40,6 +43,11 @@ def is_same_memory(context: Context) -> bool:
     """Return whether paired buffers on a device share memory with their host arrays."""
     profile = context.profile
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
+
+
+def may_borrow(context: Context, nbytes: int) -> bool:
+    """Return whether a device reads an argument of this size in place; see `BorrowedArgument`."""
+    return nbytes >= LEAST_BORROWED and pays_zero_copy(nbytes) and is_same_memory(context)
 
 
 class PairedBuffer:
@@ -110,6 +118,47 @@ class PairedBuffer:
         if not self.host.size:
             return None
         return cl.enqueue_copy(self._queue, out, self.array.base_data, is_blocking=False)
+
+
+class BorrowedArgument:
+    """A large argument on a device that shares host memory: the device reads the caller's array where it is.
+
+    Arrays that the device cannot read are copied, and so are arrays that the caller may change during the call.
+    """
+
+    def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
+        self._context = context
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        #: The array that the device reads, which must outlive the call, and its device array.
+        self._source: HostArray | None = None
+        self._wrapped: Array | None = None
+
+    @functools.cached_property
+    def _paired(self) -> PairedBuffer:
+        return PairedBuffer(self._context, self._shape, self._dtype.name)
+
+    def borrow(self, value: Any) -> Array:
+        """Return a device array with an array's values, if possible in the same memory; the device must be idle."""
+        if self._wrapped is None or value is not self._source:
+            self._source, self._wrapped = value, self._wrap(value)
+        return self.copy(value) if self._wrapped is None else self._wrapped
+
+    def _wrap(self, value: Any) -> Array | None:
+        if not isinstance(value, np.ndarray) or value.dtype != self._dtype:
+            return None
+        buffer = wrap_host_array(self._context, value)
+        if buffer is None:
+            return None
+        return DeviceArray(self._context.queue, (value.size,), self._dtype, data=buffer)
+
+    def copy(self, value: Any) -> Array:
+        """Return a device array with a copy of an array; the device must not be using earlier copies."""
+        self._paired.send(value)
+        return self._paired.array
+
+    def enqueue_copy(self, value: Any) -> tuple[Any, Array]:
+        """Enqueue a copy of an array to the device; return the copy's event, if any, and the device array."""
+        return self._paired.enqueue_send(value), self._paired.array
 
 
 class Resident:

@@ -14,11 +14,13 @@ import numpy as np
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.shared_values import (
+    BorrowedArgument,
     Cell,
     PairedBuffer,
     SharedArgument,
     UpdatedArgument,
     begin_work,
+    finish,
     finish_work,
     may_be_in_use,
 )
@@ -27,6 +29,7 @@ from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions
 from optdb.device.plans.plan import Plan
 from optdb.device.plans.updates import commit
 from optdb.numpy_types import HostArray
+from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import finish_queue
 from optdb.runtime.recording import ArrayLayout
@@ -45,6 +48,8 @@ class TracedCall:
     buffers: list[Buffer | None] = field(default_factory=list)
     #: The buffers of the arguments that each call copies to the device, with the arguments' positions.
     copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
+    #: The arguments that the device may read in the caller's memory, with their positions.
+    borrowed: list[tuple[BorrowedArgument, int]] = field(default_factory=list)
     shared: dict[int, SharedArgument | UpdatedArgument] = field(default_factory=dict)
     #: Maps an argument's position to the value that the argument must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
@@ -101,6 +106,7 @@ class TracedCall:
             contexts={value: self.context for value in cells if isinstance(value, Buffer)},
             constants=bound.keys() - writers.keys() - set(inputs),
             exposed={*inputs, *bound, *shared},
+            rebindable_inputs=frozenset(filter(None, (self.buffers[position] for _, position in self.borrowed))),
             overwritten=shared,
             updates=updates,
             clear_before=[cells[following] for following in updates.values()],
@@ -111,16 +117,35 @@ class TracedCall:
         if self.device_steps:
             self._machine = PlannedMachine(linked)
 
-    def send(self, cells: Sequence[Cell]) -> None:
-        """Transfer a call's arguments to the device, which must not be using the arguments of earlier calls."""
+    def send(self, cells: Sequence[Cell], borrows: bool = True) -> None:
+        """Transfer a call's arguments to the device, which is not using the arguments of earlier calls.
+
+        If `borrows` is false, the caller may change its arrays before the device has finished.
+        """
         for paired, position in self.copied:
             paired.send(cells[position][0])
+        for argument, position in self.borrowed:
+            value, in_place = cells[position][0], borrows and self._is_rebindable(position)
+            self._bind(position, argument.borrow(value) if in_place else argument.copy(value))
         if self.on_host or self.shared:
             self._send_others(cells)
+
+    def _bind(self, position: int, array: Array) -> None:
+        buffer = self.buffers[position]
+        assert buffer is not None, "only arrays have device arrays"
+        self.memory.bind(buffer, array)
+
+    def _is_rebindable(self, position: int) -> bool:
+        """Return whether plans, if there are any, can read an argument in another buffer in each call."""
+        return self._machine is None or self.buffers[position] in self._machine.linked.rebindable_inputs
 
     def _enqueue_send(self, cells: Sequence[Cell]) -> list[Any]:
         """Transfer arguments to the device, which may still be using earlier arguments; return the copies' events."""
         events = [paired.enqueue_send(cells[position][0]) for paired, position in self.copied]
+        for argument, position in self.borrowed:
+            event, array = argument.enqueue_copy(cells[position][0])
+            events.append(event)
+            self._bind(position, array)
         self._send_others(cells)
         return events
 
@@ -129,10 +154,10 @@ class TracedCall:
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         for position, argument in self.shared.items():
-            cell, buffer = cells[position], self.buffers[position]
+            cell = cells[position]
             array = argument.update(cell if isinstance(argument, UpdatedArgument) else cell[0])
-            if array is not None and buffer is not None:
-                self.memory.bind(buffer, array)
+            if array is not None:
+                self._bind(position, array)
 
     @cached_property
     def _queue(self) -> Any:
@@ -147,12 +172,17 @@ class TracedCall:
         """Run a call; raise Mismatch if a value differs from the value in the traced call."""
         finish_work(self.context)
         self.send(cells)
-        if self._machine is None:
-            for node in self.nodes:
-                node.compute()
-        else:
-            self._machine()
-        return self.end(cells)
+        try:
+            if self._machine is None:
+                for node in self.nodes:
+                    node.compute()
+            else:
+                self._machine()
+            return self.end(cells)
+        except BaseException:
+            if self.borrowed:  # the caller may free the arrays that the device is reading
+                finish(self.context)
+            raise
 
     def commit(self) -> None:
         """Write the next values of device inputs at the end of the traced call."""
@@ -221,7 +251,7 @@ class TracedCall:
         if may_be_in_use(self.context):
             events += self._enqueue_send(cells)
         else:
-            self.send(cells)
+            self.send(cells, borrows=False)
         begin_work(self.context)
         self.machine()
         self.note_updates(cells, is_done=False)

@@ -22,12 +22,14 @@ from optdb.device.functions.host_parts import (
     fetch,
 )
 from optdb.device.functions.shared_values import (
+    BorrowedArgument,
     Cell,
     PairedBuffer,
     SharedArgument,
     UpdatedArgument,
     finish_work,
     is_array,
+    may_borrow,
 )
 from optdb.device.functions.steps import FunctionMemory, compiled_steps, device_node
 from optdb.device.functions.traced_call import TracedCall
@@ -102,6 +104,9 @@ class FunctionTracer:
             self.traced.shared[position] = UpdatedArgument(self.context)
         elif resident:
             self.traced.shared[position] = SharedArgument(self.context)
+        elif not self._updates and may_borrow(self.context, tensor.nbytes):
+            # With updates, the array could be a view of a shared variable's memory, which a call overwrites.
+            self.traced.borrowed.append((BorrowedArgument(self.context, tensor.shape, tensor.dtype), position))
         else:
             paired = PairedBuffer(self.context, tensor.shape, tensor.dtype)
             self._memory.bind(buffer, paired.array)
