@@ -428,6 +428,18 @@ def test_changes_of_an_argument_that_is_read_in_place(in_place):
         a += 1
 
 
+def test_an_error_of_a_call_that_reads_arguments_in_place(in_place):
+    x, i = pt.vector("x"), pt.lvector("i")
+    f = on_device([x, i], [x[i].sum(), x * 2], trust_input=True)
+    for length in [100, 100, 100, 100, 70, 70]:
+        a = RNG.normal(size=length)
+        with pytest.raises(IndexError):
+            f(a, np.full(100, length))
+        total, twice = f(a, np.full(100, 3))
+        np.testing.assert_allclose(total, 100 * a[3])
+        np.testing.assert_allclose(twice, 2 * a)
+
+
 def test_functions_with_updates_read_no_argument_in_place(in_place):
     x, shared = pt.vector("x"), pytensor.shared(np.ones(100))
     f = on_device([x], [x + shared], updates=[(shared, shared * 2)], trust_input=True)

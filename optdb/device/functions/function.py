@@ -134,3 +134,6 @@ class TracedFunction:
                 small = None
             except Retrace:
                 continue
+            except BaseException:
+                tracer.traced.return_borrowed()
+                raise

@@ -180,9 +180,13 @@ class TracedCall:
                 self._machine()
             return self.end(cells)
         except BaseException:
-            if self.borrowed:  # the caller may free the arrays that the device is reading
-                finish(self.context)
+            self.return_borrowed()
             raise
+
+    def return_borrowed(self) -> None:
+        """Wait until the device has read the caller's arrays, because the caller may free them after an error."""
+        if self.borrowed:
+            finish(self.context)
 
     def commit(self) -> None:
         """Write the next values of device inputs at the end of the traced call."""
