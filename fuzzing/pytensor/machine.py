@@ -11,8 +11,8 @@ import contextlib
 import copy
 import pickle
 import signal
-from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytensor
@@ -25,7 +25,7 @@ import optdb.pytensor
 from fuzzing.interrupts import interrupt_at
 from fuzzing.pytensor.functions import LIMIT, MODES, SHAPES, VARIABLES, Failure, OnHost, Spec, compiled, mode_of, specs
 from optdb.codegen.loops import sizes
-from optdb.device.functions import shared_values
+from optdb.device.functions import tracer
 from optdb.device.plans import PlanOptions
 from optdb.runtime import host_buffers
 
@@ -85,10 +85,10 @@ class UpdatedVariables(RuleBasedStateMachine):
         Kernels contain lengths up to `constants`. If `borrows` is true, devices read arguments of any size in place.
         """
         self.scopes = contextlib.ExitStack()
-        self._replace(sizes, "LARGEST_CONSTANT", constants)
+        self.scopes.enter_context(mock.patch.object(sizes, "LARGEST_CONSTANT", constants))
         if borrows:
-            self._replace(shared_values, "LEAST_BORROWED", 1)
-            self._replace(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
+            self.scopes.enter_context(mock.patch.object(tracer, "LEAST_BORROWED", 1))
+            self.scopes.enter_context(mock.patch.object(host_buffers, "MIN_ZERO_COPY_BYTES", 1))
         # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.shape = shape
@@ -104,10 +104,6 @@ class UpdatedVariables(RuleBasedStateMachine):
             self.wait()
             self.compare_values()
             self.scopes.close()
-
-    def _replace(self, module: ModuleType, name: str, value: int) -> None:
-        self.scopes.callback(setattr, module, name, getattr(module, name))
-        setattr(module, name, value)
 
     @precondition(lambda self: len(self.specs) < MOST_FUNCTIONS)
     @rule(spec=specs(), mode=st.sampled_from(MODES))

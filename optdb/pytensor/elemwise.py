@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import io_toposort
 from pytensor.scalar.basic import ScalarInnerGraphOp, ScalarOp, TrueDiv, get_scalar_type
@@ -16,7 +15,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram, Slot, program_of_graph
-from optdb.codegen.scalars.types import NoCode
+from optdb.codegen.scalars.types import NoCode, is_complex, part_dtype
 from optdb.device.expressions import applied, cast, folded, mapped, transposed
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Tensor
@@ -138,7 +137,7 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: GraphTrac
     acc_dtype = getattr(op, "acc_dtype", None) or out.type.dtype
     if trace.tracer.context.unsupported_reason(acc_dtype) is not None:
         acc_dtype = out.type.dtype  # sums of float32 use float64 if the device has it
-    if np.dtype(acc_dtype).kind == "c" and name != "Add":
+    if is_complex(acc_dtype) and name != "Add":
         raise OnHost(f"reductions of complex numbers by {name} are not supported on the device")
     try:
         program_of(op.scalar_op, [acc_dtype] * 2)
@@ -146,11 +145,10 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: GraphTrac
         raise OnHost(f"{op.scalar_op} takes no {acc_dtype}: {error}") from error
     # The result of a reduction over no elements; if it is None, the scalar op determines the result.
     initial = op.initial_value(out.type.dtype) if hasattr(op, "initial_value") else None
-    if np.dtype(acc_dtype).kind == "c" and np.dtype(out.type.dtype).kind != "c":
+    if is_complex(acc_dtype) and not is_complex(out.type.dtype):
         # NumPy discards the imaginary parts of such sums.
         total = folded(name, x, list(axes), acc_dtype, acc_dtype, initial)
-        real = applied("Real", "float32" if acc_dtype == "complex64" else "float64", total)
-        return [cast(real, out.type.dtype)]
+        return [cast(applied("Real", part_dtype(acc_dtype), total), out.type.dtype)]
     return [folded(name, x, list(axes), out.type.dtype, acc_dtype, initial)]
 
 

@@ -23,7 +23,7 @@ from pytensor.ifelse import ifelse
 from pytensor.tensor.random.utils import RandomStream
 
 import optdb.pytensor
-from optdb.device.functions import shared_values
+from optdb.device.functions import tracer
 from optdb.pytensor import call_warnings
 from optdb.runtime import host_buffers
 from optdb.runtime.context import Context
@@ -379,7 +379,7 @@ def test_a_first_run_prints_what_the_program_prints(tmp_path):
 @pytest.fixture
 def in_place(monkeypatch):
     """Makes devices that share host memory read arguments of any size in place."""
-    monkeypatch.setattr(shared_values, "LEAST_BORROWED", 1)
+    monkeypatch.setattr(tracer, "LEAST_BORROWED", 1)
     monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
 
 

@@ -28,9 +28,6 @@ from optdb.runtime.pinned_memory import pinned_memory
 
 #: The maximum size of a pinned host array, in bytes.
 _MOST_PINNED = 1 << 28
-#: The minimum size in bytes of arguments that a device reads in place; for smaller ones, changing a plan's buffers in
-#: each call takes longer than copying.
-LEAST_BORROWED = 1 << 21
 
 #: A one-element list in which a host keeps a value.
 Cell = list[Any]
@@ -45,9 +42,10 @@ def is_same_memory(context: Context) -> bool:
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
 
 
-def may_borrow(context: Context, nbytes: int) -> bool:
-    """Return whether a device reads an argument of this size in place; see `BorrowedArgument`."""
-    return nbytes >= LEAST_BORROWED and pays_zero_copy(nbytes) and is_same_memory(context)
+def _in_place(context: Context, value: HostArray) -> Array | None:
+    """Return a one-dimensional device array in the memory of a host array; None if the device cannot read it there."""
+    buffer = wrap_host_array(context, value)
+    return None if buffer is None else DeviceArray(context.queue, (value.size,), value.dtype, data=buffer)
 
 
 class PairedBuffer:
@@ -129,9 +127,9 @@ class BorrowedArgument:
     def __init__(self, context: Context, shape: tuple[int, ...], dtype: str) -> None:
         self._context = context
         self._shape, self._dtype = shape, np.dtype(dtype)
-        #: The array that the device reads, which must outlive the call, and its device array.
+        #: The caller's array that the device may still read, and its device array.
         self._source: HostArray | None = None
-        self._wrapped: Array | None = None
+        self._array: Array | None = None
 
     @functools.cached_property
     def _paired(self) -> PairedBuffer:
@@ -139,17 +137,12 @@ class BorrowedArgument:
 
     def borrow(self, value: Any) -> Array:
         """Return a device array with an array's values, if possible in the same memory; the device must be idle."""
-        if self._wrapped is None or value is not self._source:
-            self._source, self._wrapped = value, self._wrap(value)
-        return self.copy(value) if self._wrapped is None else self._wrapped
-
-    def _wrap(self, value: Any) -> Array | None:
-        if not isinstance(value, np.ndarray) or value.dtype != self._dtype:
-            return None
-        buffer = wrap_host_array(self._context, value)
-        if buffer is None:
-            return None
-        return DeviceArray(self._context.queue, (value.size,), self._dtype, data=buffer)
+        if self._array is not None and value is self._source:
+            return self._array
+        is_fitting = isinstance(value, np.ndarray) and value.dtype == self._dtype
+        self._array = _in_place(self._context, value) if is_fitting else None
+        self._source = None if self._array is None else value
+        return self.copy(value) if self._array is None else self._array
 
     def copy(self, value: Any) -> Array:
         """Return a device array with a copy of an array; the device must not be using earlier copies."""
@@ -177,16 +170,14 @@ class Resident:
 
     def send(self, value: HostArray) -> None:
         """Make an array available on the device."""
-        flat = np.ascontiguousarray(value).reshape(-1)
-        buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
-        if buffer is None:
-            self.array = from_host(self._context, flat)
+        array = _in_place(self._context, value)
+        if array is None:
+            self.array = from_host(self._context, np.ascontiguousarray(value).reshape(-1))
             # The device has a copy, which misses later changes to the array. If memory is usually shared, send the
             # array again in each call.
             self._source = None if self._context.profile.shares_host_memory else value
             return
-        self.array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
-        self._source = value
+        self.array, self._source = array, value
 
 
 #: The contexts with calls that may still be running, because nothing has waited for them.

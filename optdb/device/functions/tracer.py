@@ -29,7 +29,7 @@ from optdb.device.functions.shared_values import (
     UpdatedArgument,
     finish_work,
     is_array,
-    may_borrow,
+    is_same_memory,
 )
 from optdb.device.functions.steps import FunctionMemory, compiled_steps, device_node
 from optdb.device.functions.traced_call import TracedCall
@@ -41,6 +41,10 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.recording import Untraceable
+
+#: The minimum size in bytes of arguments that a device reads in place; for smaller ones, changing a plan's buffers in
+#: each call takes longer than copying.
+LEAST_BORROWED = 1 << 21
 
 
 class Retrace(Exception):
@@ -104,7 +108,7 @@ class FunctionTracer:
             self.traced.shared[position] = UpdatedArgument(self.context)
         elif resident:
             self.traced.shared[position] = SharedArgument(self.context)
-        elif not self._updates and may_borrow(self.context, tensor.nbytes):
+        elif not self._updates and tensor.nbytes >= LEAST_BORROWED and is_same_memory(self.context):
             # With updates, the array could be a view of a shared variable's memory, which a call overwrites.
             self.traced.borrowed.append((BorrowedArgument(self.context, tensor.shape, tensor.dtype), position))
         else:
