@@ -26,13 +26,14 @@ from optdb.device.tensors import (
     Tensor,
     ViewTensor,
 )
+from optdb.runtime.sizes import as_int, broadcast_shapes, exact_quotient, is_at_most, is_same, largest, smallest
 
 
 def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Apply a program to tensors, which are padded to equal rank; raise ValueError if they do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
     inputs = [padded(x, ndim) for x in inputs]
-    shape = np.broadcast_shapes(*[x.shape for x in inputs])
+    shape = broadcast_shapes(*[x.shape for x in inputs])
     return [Mapped(program, inputs, shape, number) for number in range(len(program.results))]
 
 
@@ -78,29 +79,32 @@ def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> 
             coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
             x = x.x
             continue
-        found = _operand_within(x, [_bounds(coordinate, shape) for coordinate in coordinates])
+        found = None
+        if isinstance(x, Joined | Replaced):
+            found = _operand_within(x, [_bounds(coordinate, shape) for coordinate in coordinates])
         if found is None:
             return x if _is_whole(x, shape, coordinates) else ViewTensor(x, shape, coordinates)
         x, starts = found
         lead = len(coordinates) - x.ndim
         coordinates = [
-            Coordinate(coordinate.const - start, coordinate.terms) if length != 1 else Coordinate()
+            Coordinate(coordinate.const - start, coordinate.terms) if not is_same(length, 1) else Coordinate()
             for coordinate, start, length in zip(coordinates[lead:], starts[lead:], x.shape, strict=True)
         ]
 
 
 def _is_whole(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> bool:
     """Return whether an affine view has the same elements as its source, at the same indices."""
-    if tuple(shape) != x.shape:
+    if len(shape) != x.ndim or not all(map(is_same, shape, x.shape)):
         return False
     own = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
-    return all(a == b or length == 1 for a, b, length in zip(coordinates, own, x.shape, strict=True))
+    return all(is_same(length, 1) or a == b for a, b, length in zip(coordinates, own, x.shape, strict=True))
 
 
 def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
     """Return the lowest and the highest index that an affine coordinate takes in a view of the given shape."""
     ends = [factor * (shape[axis] - 1) for axis, factor in coordinate.terms]
-    return coordinate.const + sum(min(end, 0) for end in ends), coordinate.const + sum(max(end, 0) for end in ends)
+    low, high = (sum(chosen(end, 0) for end in ends) for chosen in (smallest, largest))
+    return coordinate.const + low, coordinate.const + high
 
 
 def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
@@ -140,19 +144,21 @@ def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Broadcast a tensor to a shape; raise ValueError if that is impossible."""
-    shape = tuple(map(int, shape))
+    shape = tuple(map(as_int, shape))
     if x.shape == shape:
         return x
-    if np.broadcast_shapes(x.shape, shape) != shape:
+    if broadcast_shapes(x.shape, shape) != shape:
         raise ValueError(f"cannot broadcast an array of shape {x.shape} to {shape}")
     lead = len(shape) - x.ndim
-    coordinates = [Coordinate(0, ((axis + lead, 1),) if length != 1 else ()) for axis, length in enumerate(x.shape)]
+    coordinates = [
+        Coordinate(0, ((axis + lead, 1),) if not is_same(length, 1) else ()) for axis, length in enumerate(x.shape)
+    ]
     return view(x, shape, coordinates)
 
 
 def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Reshape a tensor; raise ValueError if the numbers of elements differ."""
-    shape = tuple(map(int, shape))
+    shape = tuple(map(as_int, shape))
     if math.prod(shape) != x.size:
         raise ValueError(f"cannot reshape an array of shape {x.shape} into shape {shape}")
     if shape == x.shape:
@@ -167,18 +173,19 @@ def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[
     """Return the coordinates of a reshape that only splits axes, or adds and drops axes of length 1; else None."""
     coordinates, axis = [], 0
     for length in source:
-        if length == 1:
+        if is_same(length, 1):
             coordinates.append(Coordinate())
             continue
         axes, left = [], length
-        while axis < len(shape) and left > 1:
-            if shape[axis] == 0 or left % shape[axis]:
+        while axis < len(shape) and not is_same(left, 1):
+            quotient = exact_quotient(left, shape[axis])
+            if quotient is None:
                 return None
-            left //= shape[axis]
-            if shape[axis] > 1:
+            left = quotient
+            if not is_same(shape[axis], 1):
                 axes.append(axis)
             axis += 1
-        if left != 1:
+        if not is_same(left, 1):
             return None
         terms, factor = [], 1
         for split in reversed(axes):
@@ -275,8 +282,8 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
             rows[axis] = source
         else:
             return ScatterSum(x, shape, coordinates)
-    covered = all(length == 1 or axis in rows.values() for axis, length in enumerate(x.shape))
-    if not covered or math.prod(shape[axis] for axis in chosen) > SHORT:
+    covered = all(is_same(length, 1) or axis in rows.values() for axis, length in enumerate(x.shape))
+    if not covered or not is_at_most(math.prod(shape[axis] for axis in chosen), SHORT):
         return ScatterSum(x, shape, coordinates)
     order = [rows.get(axis) for axis in range(len(shape))]
     value = transposed(x, order)
@@ -299,7 +306,7 @@ def _fold_choice(tensor: Folded) -> Tensor | None:
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
         return None
     ((_, slots),) = x.program.steps
-    if slots != (0, 1, 2) or any(x.inputs[0].shape[axis] != 1 for axis in tensor.axes):
+    if slots != (0, 1, 2) or any(not is_same(x.inputs[0].shape[axis], 1) for axis in tensor.axes):
         return None
     condition, *choices = x.inputs
     either = [

@@ -1,10 +1,13 @@
-"""Stored tensors, and lazy tensors: a function's values for inputs of known shapes, before they are computed."""
+"""Stored tensors, and lazy tensors: a function's values for inputs of known shapes, before they are computed.
+
+While a function is exported, lengths may be symbolic (see :mod:`optdb.runtime.sizes`).
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +19,8 @@ from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.scalars.costs import DIVISIONS, is_cheap
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import SymInt, SymIntVector, as_int, is_same, largest, smallest
+from optdb.runtime.sizes import resolve as resolve_size
 
 #: Maximum length of a short axis; a kernel computes all elements along a short axis at once.
 SHORT = 16
@@ -25,7 +30,7 @@ class Tensor:
     """An array of known shape and dtype that a function computes. Tensors compare by identity."""
 
     def __init__(self, shape: Sequence[int], dtype: str) -> None:
-        self.shape = tuple(map(int, shape))
+        self.shape: tuple[int, ...] = tuple(map(as_int, shape))
         self.dtype = dtype
 
     @property
@@ -55,6 +60,27 @@ class Constant(Tensor):
         self.value = np.asarray(value)
         self.of_lengths = of_lengths
         super().__init__(self.value.shape, self.value.dtype.name)
+
+
+class Lengths(Tensor):
+    """Integers that each call of an exported function computes from the lengths of its arguments, in C order."""
+
+    def __init__(self, numbers: Iterable[Any], shape: Sequence[int]) -> None:
+        super().__init__(shape, "int64")
+        self.numbers = tuple(numbers)
+
+    @property
+    def value(self) -> Any:
+        """The only number, if there are no axes; else, a vector of all numbers."""
+        return SymIntVector(self.numbers) if self.ndim else self.numbers[0]
+
+
+def length_tensor(numbers: Iterable[Any], shape: Sequence[int]) -> Constant | Lengths:
+    """Return a tensor of integers, in C order, that depend on the lengths of arguments."""
+    values = [resolve_size(number) for number in numbers]
+    if any(isinstance(number, SymInt) for number in values):
+        return Lengths(values, shape)
+    return Constant(np.asarray(values, "int64").reshape(shape), of_lengths=True)
 
 
 class Mapped(Tensor):
@@ -171,7 +197,7 @@ class Stripe:
     @property
     def bounds(self) -> tuple[int, int]:
         end = self.start + self.step * (self.length - 1)
-        return min(self.start, end), max(self.start, end)
+        return smallest(self.start, end), largest(self.start, end)
 
     @property
     def slice(self) -> slice:
@@ -313,7 +339,9 @@ class Stored(Tensor):
     @property
     def is_contiguous(self) -> bool:
         lengths = zip(self.strides, c_strides(self.shape), self.shape)
-        return self.size == 0 or all(step == dense or length == 1 for step, dense, length in lengths)
+        return is_same(self.size, 0) or all(
+            is_same(step, dense) or is_same(length, 1) for step, dense, length in lengths
+        )
 
     def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
         return Stored(self.buffer, shape, offset, strides)

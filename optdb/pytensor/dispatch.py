@@ -12,7 +12,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import DenseTensorType
 
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Tensor
+from optdb.device.tensors import Constant, Lengths, Tensor
 
 
 class OnHost(Exception):
@@ -46,6 +46,16 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list
         If the op does not accept the inputs.
     """
     raise OnHost(f"{type(op).__name__} is not supported on the device")
+
+
+@functools.singledispatch
+def of_lengths(op: Any, node: Apply, inputs: Sequence[Constant | Lengths], may_guard: bool) -> Tensor | None:
+    """Return the only output of a node whose inputs are constants or `Lengths`; None if the device must compute it.
+
+    Raise `NotFollowed` if no rule reproduces the output in each call of an exported function. With `may_guard`, the
+    output may be right only for calls in which a test has the same result as in the example.
+    """
+    return None
 
 
 @functools.singledispatch

@@ -21,6 +21,7 @@ from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Tensor
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.sizes import is_same
 
 #: Maps the names of PyTensor's scalar op classes to the names of the scalar operations, if the names differ.
 _NAMES = {
@@ -110,14 +111,14 @@ def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
     """Raise ValueError if lengths differ, or if an input would broadcast along an axis although its type forbids it."""
     for axis in range(node.outputs[0].type.ndim):
         lengths = [x.shape[axis] for x in inputs]
-        if all(length == lengths[0] for length in lengths):
+        if all(is_same(length, lengths[0]) for length in lengths):
             continue
         known = [var.type.broadcastable[axis] for var in node.inputs]
-        others = {length for length, is_one in zip(lengths, known) if not is_one}
-        if len(others) <= 1:
+        others = [length for length, is_one in zip(lengths, known) if not is_one]
+        if all(length == others[0] for length in others[1:]):
             continue
         shapes = ", ".join(str(x.shape) for x in inputs)
-        if 1 in others and len(others) == 2:
+        if 1 in others and len(set(others)) == 2:
             raise ValueError(
                 f"Runtime broadcasting not allowed. Axis {axis} has different lengths in the inputs of {node.op}, of "
                 f"shapes {shapes}, and one of them is 1, which its type does not say. If broadcasting was intended, "

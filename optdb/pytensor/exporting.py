@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pytensor.configdefaults import config
 
 from optdb.device.export import Examples, Exportable, Held, Report, Traceable, write
@@ -19,9 +20,9 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.recording import Untraceable
+from optdb.runtime.sizes import example_value
 
 _ABOUT = "functions of PyTensor, written by optdb.pytensor.export"
-_FIXED = "a function of PyTensor is compiled for the shapes of a call"
 
 
 def export(
@@ -29,8 +30,8 @@ def export(
 ) -> list[Report]:
     """Write functions and their shared variables to a file; with `optdb.load`, they run without PyTensor.
 
-    The file supports arguments with the shapes of the examples. Shared variables in the file start with their current
-    values.
+    The file supports arguments with the shapes of the examples and, where possible, with other lengths. Shared
+    variables in the file keep their shapes, and start with their current values.
 
     Parameters
     ----------
@@ -41,7 +42,8 @@ def export(
         The file to write; an existing file is replaced.
     examples : sequence or mapping, optional
         Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
-        their names to calls. Only the shapes matter; by default, the shapes of the latest calls are used.
+        their names to calls. Only shapes matter, and the values of integers without axes. By default, the latest calls
+        are used.
     device_kinds : sequence of str
         Kinds of devices to export for: 'cpu' for CPUs, 'gpu' for all other devices.
 
@@ -82,15 +84,19 @@ def _exportable(f: Any) -> Exportable:
     fgraph = compiled.fgraph
     updates = {source: output for output, source in (fgraph.update_mapping or {}).items()}
     held = frozenset(position for position, given in enumerate(inputs) if isinstance(given, Held))
+    integers = {
+        position
+        for position, var in enumerate(fgraph.inputs)
+        if position not in held and not var.type.ndim and var.type.dtype == "int64"
+    }
     trace, counts = functools.partial(_outputs, compiled), (len(fgraph.inputs), len(fgraph.outputs))
     results = fgraph.outputs[: len(fgraph.outputs) - len(updates)]
     return Exportable(
         f.name,
         Traceable(
             compiled.function.context,
-            functools.partial(uncomputed, trace, *counts, held, updates),
+            functools.partial(uncomputed, trace, *counts, held, integers, updates),
             [var.type.dtype for var in results],
-            _FIXED,
         ),
         Signature(tuple(taken), "single" if f.unpack_single else "list"),
         inputs,
@@ -98,18 +104,31 @@ def _exportable(f: Any) -> Exportable:
     )
 
 
-def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[tuple[Any, None]]]:
-    """Return the argument shapes of traced calls, the latest first."""
+def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[tuple[Any, Any]]]:
+    """Return the arguments of traced calls, the latest first: each argument's shape, and its value if it was read."""
     calls = [
-        tuple(shape for shape, given in zip(shapes, inputs, strict=True) if isinstance(given, int))
-        for shapes, _ in compiled.function.traced_calls
+        tuple(
+            (shape, traced.values.get(position))
+            for position, (shape, given) in enumerate(zip(shapes, inputs, strict=True))
+            if isinstance(given, int)
+        )
+        for shapes, traced in compiled.function.traced_calls
     ]
-    return [[(shape, None) for shape in shapes] for shapes in dict.fromkeys(reversed(calls))]
+    dtypes = [
+        var.type.dtype for var, given in zip(compiled.fgraph.inputs, inputs, strict=True) if isinstance(given, int)
+    ]
+    return [
+        [
+            (shape, None if raw is None else np.frombuffer(raw, dtype).reshape(shape or ()))
+            for (shape, raw), dtype in zip(call, dtypes, strict=True)
+        ]
+        for call in dict.fromkeys(reversed(calls))
+    ]
 
 
 def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
     """Return a function's outputs for a tracer's arguments, which must have the declared shapes."""
-    for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
-        if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
-            raise TypeError(f"{var} has shape {var.type.shape}, but got {argument.shape}")
+    for var, shape in zip(compiled.fgraph.inputs, tracer.shapes, strict=True):
+        if any(static not in (None, length) for static, length in zip(var.type.shape, shape)):
+            raise TypeError(f"{var} has shape {var.type.shape}, but got {tuple(map(example_value, shape))}")
     return GraphTrace(tracer, compiled.fgraph, compiled.host.apart()).outputs(compiled.fgraph)

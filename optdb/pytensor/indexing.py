@@ -20,9 +20,10 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from optdb.device.expressions import applied, broadcast, cast, replaced, reshaped, scattered, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Stripe, Tensor
+from optdb.device.tensors import Constant, Coordinate, Lengths, Lookup, ScatterSet, Stripe, Tensor, length_tensor
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.sizes import as_int, broadcast_shapes, part_of
 
 #: A scatter becomes a lookup for each element if the indexed axes have at most this many elements for each index.
 _MOST_UNNAMED = 8
@@ -31,13 +32,13 @@ _MOST_UNNAMED = 8
 def _stripe(entry: slice, length: int, trace: GraphTrace) -> Stripe:
     """Return the indices that a slice selects; its bounds may be variables."""
 
-    def number(part: Any) -> int | None:
+    def number(part: Any) -> Any:
         if part is None or (isinstance(part, Variable) and isinstance(part.type, NoneTypeT)):
             return None
-        return int(trace.concrete(part)) if isinstance(part, Variable) else int(part)
+        return as_int(trace.concrete(part) if isinstance(part, Variable) else part)
 
-    indices = range(*slice(number(entry.start), number(entry.stop), number(entry.step)).indices(length))
-    return Stripe(indices.start, indices.step, len(indices))
+    start, count, step = part_of(length, slice(number(entry.start), number(entry.stop), number(entry.step)))
+    return Stripe(start, step, count)
 
 
 def _entries(entries: Sequence[Any], x: Tensor, trace: GraphTrace) -> list[slice | Tensor]:
@@ -66,6 +67,11 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[
 
 def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     """Return an index without negative elements; each call checks that all elements are in bounds."""
+    if isinstance(index, Constant | Lengths) and index.size == 1:
+        number = index.numbers[0] if isinstance(index, Lengths) else int(index.value.item())
+        if number < -length or number >= length:
+            raise IndexError(f"index {number} is out of bounds for an axis of length {length}")
+        return length_tensor([number + length if number < 0 else number], index.shape)
     if isinstance(index, Constant):
         # Use int64, because the length may not fit into the index's dtype.
         value = index.value.astype("int64")
@@ -74,7 +80,8 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
             raise IndexError(f"index {wrong} is out of bounds for an axis of length {length}")
         key = index, length
         if key not in trace.indices:
-            trace.indices[key] = Constant(np.where(value < 0, value + length, value))
+            from_end = value < 0
+            trace.indices[key] = Constant(np.where(from_end, value + length, value) if from_end.any() else value)
         return trace.indices[key]
     if index.size and not length:
         raise IndexError("an index is out of bounds for an axis of length 0")
@@ -89,8 +96,8 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     return applied("Switch", "int64", is_negative, applied("Add", "int64", wide, _of_length(length, index.ndim)), wide)
 
 
-def _of_length(number: int, ndim: int) -> Constant:
-    return Constant(np.full((1,) * ndim, number, "int64"), of_lengths=True)
+def _of_length(number: int, ndim: int) -> Tensor:
+    return length_tensor([number], (1,) * ndim)
 
 
 def _counted_axis(index: Constant) -> int | None:
@@ -110,6 +117,8 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
     """Broadcast an index array to the shape `common`, and return it as a coordinate along the axes `named`."""
+    if isinstance(index, Lengths) and index.size == 1:
+        return Coordinate(index.numbers[0])
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -132,7 +141,7 @@ class Region:
             else:
                 self.indices[axis] = _checked(entry, x.shape[axis], trace)
         values = self.indices
-        common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
+        common = broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
         kept = sorted(self.stripes)
         ahead = _axes_ahead(sorted(values), kept)
         #: The axes of the result that come from the broadcast index arrays.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from optdb.device.tensors import Constant, Coordinate, MatrixProduct, MatrixVect
 from optdb.pytensor.dispatch import OnHost, batched, described, tensors_of
 from optdb.pytensor.operations import computed
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.sizes import broadcast_shapes, is_at_most, is_same
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -52,31 +54,31 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     if not rows * inner * columns:
         return broadcast(Constant(np.zeros((), dtype)), (rows, columns))
     # Small products, and products with short sums, are fused with other nodes.
-    if dtype not in _FLOATS or inner <= UNROLLED or rows * columns <= UNROLLED:
+    if dtype not in _FLOATS or is_at_most(inner, UNROLLED) or is_at_most(rows * columns, UNROLLED):
         terms = applied("Mul", dtype, transposed(a, [0, None, 1]), transposed(b, [None, 1, 0]))
         return folded("Add", terms, [2], dtype)
-    if columns == 1:
+    if is_same(columns, 1):
         return reshaped(MatrixVector(a, reshaped(b, (inner,))), (rows, 1))
-    if rows == 1:
+    if is_same(rows, 1):
         return reshaped(MatrixVector(transposed(b, [1, 0]), reshaped(a, (inner,))), (1, columns))
     return MatrixProduct(a, b).outputs[0]
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix products of two arrays with the same dtype; their batch axes are broadcast."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matrices of shapes {a.shape[-2:]} and {b.shape[-2:]} cannot be multiplied")
     (rows, inner), columns, dtype = a.shape[-2:], b.shape[-1], a.dtype
-    count = int(np.prod(batch))
+    count = math.prod(batch)
     shape = (*batch, rows, columns)
     if not count * rows * inner * columns:
         return broadcast(Constant(np.zeros((), dtype)), shape)
-    if count == 1:
+    if is_same(count, 1):
         return reshaped(product(reshaped(a, (rows, inner)), reshaped(b, (inner, columns))), shape)
     a = reshaped(broadcast(a, (*batch, rows, inner)), (count, rows, inner))
     b = reshaped(broadcast(b, (*batch, inner, columns)), (count, inner, columns))
-    if dtype not in _FLOATS or inner <= UNROLLED:
+    if dtype not in _FLOATS or is_at_most(inner, UNROLLED):
         terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
         return reshaped(folded("Add", terms, [3], dtype), shape)
     return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)
@@ -116,7 +118,7 @@ def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Te
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
         raise ValueError(f"{op} takes right-hand sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-core])
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-core])
     shape = (*batch, *b.shape[-core:])
     return computed(make, [a, b], shape, a.dtype, spec_of(a), spec_of(b), op.lower, core == 1)
 

@@ -20,6 +20,7 @@ from optdb.device.functions.tracer import FunctionTracer
 from optdb.pytensor import (  # noqa: F401  these modules register descriptions of ops
     elemwise,
     indexing,
+    lengths,
     linalg,
     loops,
     operations,

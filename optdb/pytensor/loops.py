@@ -14,7 +14,6 @@ from optdb.device.expressions import broadcast, folded, joined, reshaped, rows_o
 from optdb.device.functions.host_parts import Value
 from optdb.device.iterations import Carried, Iteration, StepRow, iterated, varying
 from optdb.device.tensors import Constant, Coordinate, Tensor
-from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
@@ -236,11 +235,10 @@ class _StepTracer:
     def _varies(self, tensor: Tensor) -> bool:
         return tensor in varying([tensor], self._rows)
 
-    def concrete(self, tensor: Tensor) -> HostArray:
+    def concrete(self, tensor: Tensor) -> Any:
         if self._varies(tensor):
             raise OnHost("lengths or indices depend on values computed in a step")
-        value: HostArray = self._tracer.concrete(tensor)
-        return value
+        return self._tracer.concrete(tensor)
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
         if not self._varies(condition):

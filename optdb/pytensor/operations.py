@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def computed(
 
     The inputs are tensors, numbers or NumPy arrays; `shape` and `dtype` are those of the output.
     """
-    if not np.prod(shape):
+    if not math.prod(shape):
         return broadcast(Constant(np.zeros((), dtype)), shape)
     return Application(lambda context: make(context, *parameters), inputs, [(shape, dtype)]).outputs[0]
 
@@ -79,7 +80,7 @@ def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: GraphTrace)
 @described.register(IRFFTOp)
 def _fourier(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, _ = tensors_of(inputs)
-    lengths = trace.concrete(node.inputs[1])
+    lengths = np.asarray(trace.concrete(node.inputs[1]))
     is_inverse = isinstance(op, IRFFTOp)
     ndim = x.ndim - is_inverse
     if not x.dtype.startswith("float"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
@@ -27,21 +28,22 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from optdb.device.expressions import applied, broadcast, cast, joined, reshaped, strided, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, Coordinate, Iota, Scanned, Stripe
+from optdb.device.tensors import Constant, Coordinate, Iota, Scanned, Stripe, Tensor, length_tensor
 from optdb.pytensor.dispatch import OnHost, described, is_array, tensors_of
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.sizes import SymInt, as_int, largest, lengths_of
 
 
 @described.register(Shape)
 def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
-    return [Constant(np.asarray(x.shape, "int64"), of_lengths=True)]
+    return [length_tensor(x.shape, (x.ndim,))]
 
 
 @described.register(Shape_i)
 def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
-    return [Constant(np.asarray(x.shape[op.i], "int64"), of_lengths=True)]
+    return [length_tensor([x.shape[op.i]], ())]
 
 
 @described.register(SpecifyShape)
@@ -50,7 +52,7 @@ def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace
     for axis, var in enumerate(node.inputs[1:]):
         if not is_array(var):
             continue
-        wanted = int(trace.concrete(var))
+        wanted = as_int(trace.concrete(var))
         if wanted != x.shape[axis]:
             raise AssertionError(
                 f"SpecifyShape: dim {axis} of input has shape {x.shape[axis]}, expected {wanted}: {node.inputs[0]}"
@@ -61,7 +63,7 @@ def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace
 @described.register(Reshape)
 def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, _ = tensors_of(inputs)
-    shape = [int(length) for length in trace.concrete(node.inputs[1])]
+    shape = lengths_of(trace.concrete(node.inputs[1]))
     if shape.count(-1) == 1:
         others = math.prod(length for length in shape if length != -1)
         if not others or x.size % others:
@@ -105,13 +107,21 @@ def _alloc_empty(op: AllocEmpty, node: Apply, inputs: Sequence[Value], trace: Gr
 
 @described.register(ARange)
 def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
-    start, stop, step = (trace.concrete(var)[()] for var in node.inputs)
+    start, stop, step = bounds = [trace.concrete(var) for var in node.inputs]
     dtype = node.outputs[0].type.dtype
-    length = len(np.arange(start, stop, step))
+    if any(isinstance(bound, SymInt) for bound in bounds):
+        start, stop, step = map(as_int, bounds)
+        length = largest(-(-(stop - start) // step), 0)
+    else:
+        length = len(np.arange(start, stop, step))
     number = "int64" if np.dtype(dtype).kind in "iub" else dtype
-    first, by = (Constant(np.asarray(value, number).reshape(1)) for value in (start, step))
+    first, by = (cast(reshaped(_tensor(value, number), (1,)), number) for value in (start, step))
     index = cast(Iota(length), number)
     return [cast(applied("Add", number, first, applied("Mul", number, by, index)), dtype)]
+
+
+def _tensor(value: Any, dtype: str) -> Tensor:
+    return length_tensor([value], ()) if isinstance(value, SymInt) else Constant(np.asarray(value, dtype))
 
 
 @described.register(Eye)
@@ -156,17 +166,17 @@ def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: GraphTrace
 @described.register(Split)
 def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, _ = tensors_of(inputs)
-    lengths = [int(length) for length in trace.concrete(node.inputs[1])]
+    sizes = lengths_of(trace.concrete(node.inputs[1]))
     axis = op.axis % x.ndim
-    if any(length < 0 for length in lengths):
-        raise ValueError(f"Split lengths must be non-negative, and are {lengths}")
-    if len(lengths) != op.len_splits or sum(lengths) != x.shape[axis]:
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"Split lengths must be non-negative, and are {sizes}")
+    if len(sizes) != op.len_splits or sum(sizes) != x.shape[axis]:
         raise ValueError(
-            f"Split sizes {lengths} do not sum up to the input length along axis {axis}, which is {x.shape[axis]}"
+            f"Split sizes {sizes} do not sum up to the input length along axis {axis}, which is {x.shape[axis]}"
         )
-    starts = [sum(lengths[:number]) for number in range(len(lengths))]
-    before, after = ([Stripe(0, 1, n) for n in lengths] for lengths in (x.shape[:axis], x.shape[axis + 1 :]))
-    return [strided(x, [*before, Stripe(start, 1, length), *after]) for start, length in zip(starts, lengths)]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    before, after = ([Stripe(0, 1, n) for n in others] for others in (x.shape[:axis], x.shape[axis + 1 :]))
+    return [strided(x, [*before, Stripe(start, 1, size), *after]) for start, size in zip(starts, sizes)]
 
 
 @described.register(CheckAndRaise)

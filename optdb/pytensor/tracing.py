@@ -13,17 +13,22 @@ from pytensor.graph.traversal import io_toposort
 
 from optdb.codegen.scalars.types import NoCode
 from optdb.device import tensors
+from optdb.device.export.numbers import NotFollowed
 from optdb.device.functions.host_parts import HostValue, Value
 from optdb.device.functions.tracer import FunctionTracer, Retrace
 from optdb.device.tensors import Tensor
-from optdb.numpy_types import HostArray
-from optdb.pytensor.dispatch import OnHost, described, is_array
+from optdb.pytensor.dispatch import OnHost, described, is_array, of_lengths
 from optdb.pytensor.host_groups import HostGroup, HostNodes
+from optdb.runtime.sizes import as_int, example_value
 
 #: Nodes are folded during tracing if all their inputs are constants of at most this many elements.
 _FOLDED_ELEMENTS = 64
 #: The maximum number of elements for which a node takes less time on the host than a round trip to the device takes.
 _SMALL_ELEMENTS = 4096
+
+
+#: A tensor whose value is known on the host.
+Known = tensors.Constant | tensors.Lengths
 
 
 class _HostConstant(HostValue):
@@ -107,7 +112,7 @@ class GraphTrace:
         """Return a variable's number of elements; 0 if it is unknown."""
         value = self._values.get(var)
         if isinstance(value, Tensor):
-            return value.size
+            return int(example_value(value.size))
         if isinstance(var, Constant):
             return int(np.size(var.data))
         return 0 if not is_array(var) or None in var.type.shape else math.prod(var.type.shape)
@@ -123,38 +128,41 @@ class GraphTrace:
                 self._values[var] = _HostConstant(var.data)
         return self._values[var]
 
-    def concrete(self, var: Variable) -> HostArray:
-        """Return a variable's value; the trace is then valid only for calls in which it has the same value."""
+    def concrete(self, var: Variable) -> Any:
+        """Return a variable's value; the trace is then valid only for calls in which it has the same value.
+
+        During an export, integers that depend on lengths are a `SymInt` or a `SymIntVector`, which may differ.
+        """
         value = self.value(var)
         if not isinstance(value, Tensor):
             raise OnHost(f"{var} is not an array")
         known = self._on_host(var, {})
-        return self.tracer.concrete(value) if known is None else known
+        return self.tracer.concrete(value) if known is None else known.value
 
     def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
-        return tuple(int(self.concrete(var)) for var in variables)
+        return tuple(as_int(self.concrete(var)) for var in variables)
 
-    def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
+    def _on_host(self, var: Variable, seen: dict[Variable, Known | None]) -> Known | None:
         """Return a variable's value if the host can compute it from lengths and small arguments, else None."""
         if var in seen:
             return seen[var]
         value = self._values.get(var) if not isinstance(var, Constant) else self.value(var)
-        if isinstance(value, tensors.Constant):
-            return value.value
+        if isinstance(value, Known):
+            return value
         seen[var] = None
         if var in self._inputs:
             seen[var] = self._input_on_host(var, value)
         elif var.owner is not None and len(seen) < 100 and all(map(is_array, var.owner.inputs)):
             inputs = [self._on_host(x, seen) for x in var.owner.inputs]
-            if all(x is not None for x in inputs):
-                results = computed_by_host(var.owner, inputs)
-                seen[var] = np.asarray(results[var.owner.outputs.index(var)], var.type.dtype)
+            known = [x for x in inputs if x is not None]
+            if len(known) == len(inputs):
+                seen[var] = _known(var, known)
         return seen[var]
 
-    def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
+    def _input_on_host(self, var: Variable, value: Value | None) -> Known | None:
         """Return an input's value if the host knows it, else None."""
         if isinstance(value, Tensor) and value.size <= _FOLDED_ELEMENTS and value.dtype[0] in "iub":
-            return self.tracer.argument_value(self._inputs[var])
+            return tensors.Constant(self.tracer.argument_value(self._inputs[var]))
         return None
 
     def _require(self, dtype: str) -> None:
@@ -193,9 +201,13 @@ class GraphTrace:
 
     def _folded(self, node: Apply, inputs: Sequence[Value]) -> list[Value] | None:
         """Return the outputs of a node whose inputs are small constants; None for other nodes."""
-        constants = [x for x in inputs if isinstance(x, tensors.Constant) and x.size <= _FOLDED_ELEMENTS]
-        if len(constants) < len(inputs) or not inputs or not folds(node):
+        known = [x for x in inputs if isinstance(x, Known) and x.size <= _FOLDED_ELEMENTS]
+        if len(known) < len(inputs) or not inputs or not folds(node):
             return None
+        constants = [x for x in known if isinstance(x, tensors.Constant)]
+        if len(constants) < len(known):
+            result = _of_lengths(node, known, may_guard=False)
+            return None if result is None else [result]
         results = computed_by_host(node, [x.value.copy() for x in constants])
         of_lengths = any(x.of_lengths for x in constants)
         return [
@@ -240,8 +252,27 @@ class InnerTrace(GraphTrace):
     def results(self) -> list[Value]:
         return self._computed(self.nodes, self._fgraph.outputs)
 
-    def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
+    def _input_on_host(self, var: Variable, value: Value | None) -> Known | None:
         return self._outside._on_host(self._given[var], {}) if var in self._given else None
+
+
+def _known(var: Variable, inputs: Sequence[Known]) -> Known:
+    """Return a variable's value, given the values of its node's inputs."""
+    node = var.owner
+    if any(isinstance(x, tensors.Lengths) for x in inputs):
+        result = _of_lengths(node, inputs, may_guard=True)
+        if isinstance(result, Known):
+            return result
+    arrays = [np.asarray(x.value, given.type.dtype) for x, given in zip(inputs, node.inputs, strict=True)]
+    results = computed_by_host(node, arrays)
+    return tensors.Constant(np.asarray(results[node.outputs.index(var)], var.type.dtype))
+
+
+def _of_lengths(node: Apply, inputs: Sequence[Known], may_guard: bool) -> Tensor | None:
+    try:
+        return of_lengths(node.op, node, inputs, may_guard) if len(node.outputs) == 1 else None
+    except NotFollowed:
+        return None
 
 
 #: Ops whose results may be large although their inputs are small.

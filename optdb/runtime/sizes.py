@@ -86,6 +86,12 @@ class SymInt:
     __lt__, __gt__ = _comparison("<")
     __le__, __ge__ = _comparison("<=")
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     def __eq__(self, other: object) -> bool:
         answer: bool = _compared("==", self, other)
         return answer
@@ -127,7 +133,7 @@ class SymInt:
         return np.asarray(self._specialize(), dtype)
 
     def __repr__(self) -> str:
-        return f"SymInt({self.value})"
+        return repr(self.value)  # as error messages show lengths
 
     def _specialize(self) -> Any:
         """Return the value in the example call, and record a guard that requires it in every call."""
@@ -208,6 +214,56 @@ def largest(one: Any, other: Any) -> Any:
 def smallest(one: Any, other: Any) -> Any:
     """Return the smaller of two integers, like ``min``, without recording a guard."""
     return _combined("min", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else min(one, other)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two integers are equal in all calls, without recording a guard; False if that is unknown."""
+    one, other = resolve(one), resolve(other)
+    if isinstance(one, SymInt) or isinstance(other, SymInt):
+        return isinstance(one, SymInt) and isinstance(other, SymInt) and one.number == other.number
+    return bool(one == other)
+
+
+def is_at_most(size: Any, most: int) -> bool:
+    """Return whether a size is at most `most` in all calls, without recording a guard; False if that is unknown."""
+    size = resolve(size)
+    return not isinstance(size, SymInt) and size <= most
+
+
+def exact_quotient(size: Any, divisor: Any) -> Any:
+    """Return the quotient of two integers; None if the remainder is not 0 in all calls, or if that is unknown."""
+    if is_same(size, divisor):
+        return 1
+    if isinstance(divisor, SymInt) or is_same(divisor, 0):
+        return None
+    quotient = size // divisor
+    return quotient if is_same(quotient * divisor, size) else None
+
+
+def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shape to which arrays of the given shapes broadcast; raise ValueError if they do not broadcast.
+
+    An axis of a symbolic length is not broadcast, even if the length is 1 in some calls.
+    """
+    ndim = max(map(len, shapes), default=0)
+    result: list[Any] = [1] * ndim
+    for shape in shapes:
+        for axis, length in enumerate(shape, ndim - len(shape)):
+            if result[axis] is length or is_same(length, 1):
+                continue
+            if is_same(result[axis], 1):
+                result[axis] = length
+            elif result[axis] != length:
+                raise ValueError(f"arrays of shapes {', '.join(map(str, shapes))} do not broadcast")
+    return tuple(result)
+
+
+def power_of_two(least: Any, most: int) -> int:
+    """Return the smallest power of two that is at least `least`, or `most` if the power is larger than `most`."""
+    power = 1
+    while power < most and power < least:
+        power *= 2
+    return min(power, most)
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:

@@ -131,9 +131,9 @@ def test_the_file_does_not_follow_the_function(path):
 
 def test_other_shapes_than_the_examples_are_refused(path):
     x = pt.vector("x")
-    f = compiled([x], x.sum())
-    f(np.zeros(9))
-    export(f, path, [(VALUES,)])
+    w = pytensor.shared(np.ones(5), "w", shape=(None,))
+    f = compiled([x], (x * w).sum())
+    assert export(f, path, [(VALUES,)])[0].pinned == ("x.shape[0] == 5",)
     with pytest.raises(ValueError, match=r"was not exported for x of shape \(9,\)"):
         optdb.load(path)(np.zeros(9))
 
@@ -145,7 +145,7 @@ def test_the_latest_plan_of_a_shape_is_written(path):
     for values in (np.zeros(5), np.zeros(7), np.ones(5)):
         f(values)
     export(f, path, [(VALUES,)])
-    np.testing.assert_array_equal(optdb.load(path)(VALUES), f(VALUES))
+    np.testing.assert_allclose(optdb.load(path)(VALUES), f(VALUES), rtol=1e-15)
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_several_shapes_and_both_kinds_of_devices(path):
         ((40, 30), False),
         ((3, 2), True),
     ]
-    assert all("for the shapes of a call" in report.fixed for report in reports if not report.covered)
+    assert all(report.fixed is None for report in reports)
     for device_kind in ("cpu", "gpu"):
         loaded = optdb.load(path, context_of_kind(device_kind))
         for shape in shapes:
@@ -294,9 +294,9 @@ def test_checks_are_refused(path):
 
 
 def test_lengths_that_depend_on_values_are_refused(path):
-    x, n, shared = pt.vector("x"), pt.lscalar("n"), pytensor.shared(np.int64(2), "shared")
+    x, n, shared = pt.vector("x"), pt.lvector("n"), pytensor.shared(np.int64(2), "shared")
     with pytest.raises(Untraceable, match="lengths depend on the values of arguments"):
-        export(compiled([x, n], x[:n] * 2), path, [(VALUES, 2)])
+        export(compiled([x, n], x[: n[0]] * 2), path, [(VALUES, [2])])
     with pytest.raises(Untraceable, match="lengths depend on the value of a shared variable"):
         export(compiled([x], x[:shared] * 2), path, [(VALUES,)])
     assert not path.exists()

@@ -11,6 +11,7 @@ import numpy as np
 
 from optdb.codegen.loops.sizes import stays_constant
 from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
+from optdb.runtime.sizes import SymInt, is_same
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,13 @@ class LoopIndex:
 
 @dataclass(frozen=True)
 class LengthValue:
-    """A number that is computed from lengths; kernels take it as an argument."""
+    """A number that is computed from lengths; kernels take it as an argument. A symbolic number is an int64."""
 
-    number: Number
+    number: Number | SymInt
+
+    @property
+    def dtype(self) -> str:
+        return "int64" if isinstance(self.number, SymInt) else self.number.dtype
 
 
 #: An input of a body.
@@ -213,12 +218,18 @@ class LoopBody:
             self.dtypes.append(dtype)
         return self._slots[source]
 
-    def length_value(self, number: Number) -> Operand:
+    def length_value(self, number: Number | SymInt) -> Operand:
         """Return a number that is computed from lengths; small integers become constants of the program."""
-        value = complex(number.value)
-        if value.imag == 0 and value.real.is_integer() and stays_constant(int(value.real)):
-            return number
-        return self.source(LengthValue(number), number.dtype)
+        if isinstance(number, Number):
+            value = complex(number.value)
+            if value.imag == 0 and value.real.is_integer() and stays_constant(int(value.real)):
+                return number
+        source = LengthValue(number)
+        return self.source(source, source.dtype)
+
+    def length(self, number: int) -> Operand:
+        """Return an integer that is computed from lengths, as an int64."""
+        return self.length_value(number if isinstance(number, SymInt) else Number.of(number, "int64"))
 
     def build(self, results: Iterable[Operand]) -> ScalarProgram:
         """Return the body's program with the given results."""
@@ -246,12 +257,11 @@ class LoopBody:
         if affine.terms:
             total: Operand = self.source(LoopIndex(affine), "int64")
         else:
-            total = self.length_value(Number.of(affine.const, "int64"))
+            total = self.length(affine.const)
         for variable, factor in computed:
             scaled: Operand = variable
-            if factor != 1:
-                by = self.length_value(Number.of(factor, "int64"))
-                scaled = self.apply(Scalar("Mul", "int64"), [variable, by])
+            if not is_same(factor, 1):
+                scaled = self.apply(Scalar("Mul", "int64"), [variable, self.length(factor)])
             is_zero = isinstance(total, Number) and total.value == 0
             total = scaled if is_zero else self.apply(Scalar("Add", "int64"), [total, scaled])
         return total

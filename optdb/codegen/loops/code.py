@@ -26,6 +26,7 @@ from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, joined, write_w
+from optdb.runtime.sizes import as_int, largest
 
 _CODE = functions("loops/loops.cl")
 
@@ -51,7 +52,7 @@ class LoopCode:
 
     def numbers(self, grid: LoopGrid) -> list[int]:
         """Return the values of the code's integer parameters: points, points per chunk, parts, and then `sizes`."""
-        return [max(self.loop.points, 1), grid.chunk, grid.parts, *self.sizes.values]
+        return [largest(self.loop.points, 1), grid.chunk, grid.parts, *self.sizes.values]
 
     def arguments(self, grid: LoopGrid) -> list[Packed]:
         """Return the kernel's arguments that precede the buffers."""
@@ -134,7 +135,7 @@ class LoopCode:
         def rewritten(scalar: Scalar) -> Scalar:
             if scalar.name != "Element":
                 return scalar
-            offset = self.sizes.text(int(scalar["offset"]))
+            offset = self.sizes.text(as_int(scalar["offset"]))
             return Scalar(scalar.name, scalar.dtype, (("array", scalar["array"]), ("offset", offset)))
 
         steps = tuple((rewritten(scalar), operands) for scalar, operands in program.steps)
@@ -156,7 +157,7 @@ class LoopCode:
             elif isinstance(source, LoopIndex) and self.loop.is_uniform(source):
                 lines.append(f"const long {name} = {self.sizes.text(source.index.const)};")
             elif isinstance(source, LengthValue):
-                lines.append(f"const {c_type(source.number.dtype)} {name} = {self.sizes.value(source.number)};")
+                lines.append(f"const {c_type(source.dtype)} {name} = {self.sizes.value(source.number)};")
         return lines
 
     def _offsets(self, names: Sequence[str]) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from optdb.codegen.elementwise import WIDTH
 from optdb.runtime.device_profiles import DeviceProfile
+from optdb.runtime.sizes import example_value, largest, power_of_two, specialize
 
 #: Work-group size on devices that run the items of a group in parallel.
 GROUP = 256
@@ -32,20 +32,18 @@ def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequentia
     The number of parts that accumulate results is the device's maximum or a power of two, so that kernels that read the
     parts have few variants.
     """
-    points = max(points, 1)
+    points = largest(points, 1)
+    # The number of parts suits the example's device; the result is right on all devices.
+    units = example_value(profile.compute_units)
     if is_sequential:
         return LoopGrid(1, points, 1, 1)
     if profile.runs_items_serially:
-        parts = min(_power_of_two(points / LEAST_POINTS), profile.compute_units * ITEMS_PER_UNIT)
+        parts = power_of_two(-(-points // LEAST_POINTS), units * ITEMS_PER_UNIT)
         chunk = -(-points // (parts * WIDTH)) * WIDTH
-        parts = -(-points // chunk)
+        parts = specialize(-(-points // chunk))
         return LoopGrid(parts, chunk, parts, 1)
     group = min(GROUP, profile.max_local_size)
     groups = -(-points // group)
     if accumulates:
-        groups = min(_power_of_two(points / (group * 4)), profile.compute_units * 8)
+        groups = power_of_two(-(-points // (group * 4)), units * 8)
     return LoopGrid(groups, 1, groups * group, group)
-
-
-def _power_of_two(least: float) -> int:
-    return 1 << max(math.ceil(least) - 1, 0).bit_length()

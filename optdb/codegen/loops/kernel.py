@@ -20,6 +20,7 @@ from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 from optdb.runtime.device_profiles import DeviceProfile
+from optdb.runtime.sizes import SymInt, is_same
 
 #: Maximum number of scalar operations per point for which a GPU's item computes four points.
 _MOST_SCALARS = 32
@@ -34,15 +35,20 @@ def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[in
     indices = list(indices)
     groups: list[list[int]] = []
     for axis, length in enumerate(domain):
-        if length == 1:
+        if is_same(length, 1):
             continue
-        if groups and all(index.factor(groups[-1][-1]) == index.factor(axis) * length for index in indices):
+        if groups and all(is_same(index.factor(groups[-1][-1]), index.factor(axis) * length) for index in indices):
             groups[-1].append(axis)
         else:
             groups.append([axis])
     return tuple(math.prod(domain[axis] for axis in group) for group in groups), {
         axis: (number, group[-1]) for number, group in enumerate(groups) for axis in group
     }
+
+
+def _is_divisible(number: int) -> bool:
+    """Return whether a number consists of quads; False for symbolic numbers, as in `has_quad_rows`."""
+    return not isinstance(number, SymInt) and not number % QUAD
 
 
 @dataclass(eq=False)
@@ -112,7 +118,7 @@ class LoopKernel:
         at_once = self.profile.items_at_once * self.profile.compute_units
         if self.profile.device_kind != "gpu" or self.is_scalar or self.points <= at_once:
             return False
-        if len(self.program.steps) > _MOST_SCALARS or (len(self.domain) > 1 and self.domain[-1] % QUAD):
+        if len(self.program.steps) > _MOST_SCALARS or (len(self.domain) > 1 and not _is_divisible(self.domain[-1])):
             return False
         # Scattered access takes most of the time, and reading four points of a column at once makes it slower.
         loads = [source.index for source in self.body.sources if isinstance(source, Load)]
@@ -125,7 +131,7 @@ class LoopKernel:
     def is_quad(self, index: Index) -> bool:
         """Return whether an index selects adjacent, aligned elements at each group of four neighbouring points."""
         factors = self.factors(index)
-        return factors[-1] == 1 and not index.const % QUAD and has_quad_rows(factors)
+        return is_same(factors[-1], 1) and _is_divisible(index.const) and has_quad_rows(factors)
 
     def fits(self, arrays: Sequence[Array]) -> bool:
         """Return whether the kernel can access `arrays`, which must begin at aligned addresses if it uses quads."""

@@ -16,6 +16,7 @@ from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.sizes import packed, packed_number, packed_params, stays_constant
 from optdb.codegen.source import joined
+from optdb.runtime.sizes import is_same
 
 
 class NotRepeatable(Exception):
@@ -72,6 +73,8 @@ class RepeatedLoops:
         self.flags: dict[str, None] = {}
         #: The number of steps, followed by all numbers that the parts take as arguments.
         self._numbers = [steps]
+        #: Maps numbers of the rows to their positions among all numbers.
+        self._positions: dict[int, int] = {}
         #: Maps the code of each function to the function's name.
         codes: dict[str, str] = {}
         calls: list[str] = []
@@ -109,7 +112,7 @@ class RepeatedLoops:
 
     def __str__(self) -> str:
         parts = "; ".join(str(part[0]) if isinstance(part, tuple) else str(part) for part in self._parts)
-        return parts if self.steps == 1 else f"{self.steps} steps of a loop in one kernel, each: {parts}"
+        return parts if is_same(self.steps, 1) else f"{self.steps} steps of a loop in one kernel, each: {parts}"
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -195,9 +198,10 @@ class RepeatedLoops:
         """Return the code for a number: a constant if the number is small, or else one of the kernel's numbers."""
         if stays_constant(number):
             return f"{number}L"
-        if number not in self._numbers[1:]:
+        if number not in self._positions:
+            self._positions[number] = len(self._numbers)
             self._numbers.append(number)
-        return f"(ga_ssize)n{self._numbers.index(number, 1)}"
+        return f"(ga_ssize)n{self._positions[number]}"
 
 
 def _renamed(code: str, ending: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels import SSIZES, Packed
 from optdb.codegen.scalars.program import Number
 from optdb.codegen.scalars.types import c_type, literal
+from optdb.runtime.sizes import SymInt
 
 #: Numbers up to this one are constants in the code, because compilers unroll short loops and simplify products.
 LARGEST_CONSTANT = 16
@@ -23,7 +25,7 @@ NARROW = 1 << 30
 
 def stays_constant(number: int) -> bool:
     """Return whether a number that depends on lengths is a constant in the code, rather than an argument."""
-    return abs(number) <= LARGEST_CONSTANT
+    return not isinstance(number, SymInt) and abs(number) <= LARGEST_CONSTANT
 
 
 class SizeArguments:
@@ -32,11 +34,16 @@ class SizeArguments:
     def __init__(self, is_narrow: bool) -> None:
         #: Whether all indices of points and elements are below `NARROW`.
         self.is_narrow = is_narrow
-        self.values: list[int] = []
+        #: Maps each number to its position. Numbers are not compared, because that would restrict symbolic lengths.
+        self._positions: dict[Any, int] = {}
+
+    @property
+    def values(self) -> list[int]:
+        return list(self._positions)
 
     @property
     def names(self) -> list[str]:
-        return [f"z{number}" for number in range(len(self.values))]
+        return [f"z{position}" for position in self._positions.values()]
 
     def text(self, number: int) -> str:
         """Return the code for an int64 number: a constant if the number is small."""
@@ -44,7 +51,8 @@ class SizeArguments:
 
     def of_row(self, number: int) -> str:
         """Return the code for the length of a row, or for the distance between rows."""
-        return literal(number, "int64") if abs(number) <= LARGEST_ROW else self._argument(number)
+        is_constant = not isinstance(number, SymInt) and abs(number) <= LARGEST_ROW
+        return literal(number, "int64") if is_constant else self._argument(number)
 
     def index(self, number: int) -> str:
         """Return the code for a factor or an addend of an index."""
@@ -58,10 +66,14 @@ class SizeArguments:
             return f"{value} / (ga_size){self.text(length)}"
         if stays_constant(length):
             return f"(uint){value} / {length}u"
+        if isinstance(length, SymInt):
+            return f"(uint){value} / (uint){self._argument(length)}"
         return f"quotient({value}, {self._argument(_divisor(length))})"
 
-    def value(self, number: Number) -> str:
-        """Return the code for a number of any dtype that is computed from lengths."""
+    def value(self, number: Number | SymInt) -> str:
+        """Return the code for a number that is computed from lengths; a symbolic number is an int64."""
+        if isinstance(number, SymInt):
+            return self._argument(number)
         kind = c_type(number.dtype)
         if number.dtype in ("float32", "float64"):
             bits = np.asarray(number.value).view(f"i{np.dtype(number.dtype).itemsize}")
@@ -70,10 +82,8 @@ class SizeArguments:
             return f"({kind}){self._argument(int(np.asarray(number.value).astype('int64')))}"
         return literal(number.value, number.dtype)
 
-    def _argument(self, number: int) -> str:
-        if number not in self.values:
-            self.values.append(number)
-        return f"z{self.values.index(number)}"
+    def _argument(self, number: int | SymInt) -> str:
+        return f"z{self._positions.setdefault(number, len(self._positions))}"
 
 
 def _divisor(length: int) -> int:

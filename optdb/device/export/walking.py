@@ -73,8 +73,6 @@ class Traceable:
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
     #: The dtypes of the outputs that callers get; the remaining outputs are next values of shared variables.
     result_dtypes: Sequence[str]
-    #: The reason why a trace is valid only for the shapes of its example; None if lengths may be symbolic.
-    fixed: str | None = None
 
 
 class _ReplacingContext(Context):

@@ -195,7 +195,7 @@ def _traces(
         values = function.signature.bind(args, kwargs, name)
         traced = functools.partial(trace, function.computes, _specs(function, values, states), device_kind)
         covering = next((earlier for earlier in traces if _covers(earlier, values)), None)
-        made, why = (covering, None) if covering is not None else _trace(traced, function.computes.fixed)
+        made, why = (covering, None) if covering is not None else _trace(traced)
         if covering is None:
             traces.append(made)
         shapes = tuple(value.shape for value in values)
@@ -205,10 +205,8 @@ def _traces(
     return traces
 
 
-def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
+def _trace(traced: Callable[[bool], Trace]) -> tuple[Trace, str | None]:
     """Return a trace, and why it is valid only for the example's shapes (None if it is valid for other shapes)."""
-    if fixed is not None:
-        return traced(True), fixed
     try:
         return traced(False), None
     except Untraceable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -36,11 +37,12 @@ from optdb.device.functions.traced_call import TracedCall
 from optdb.device.plans import LinkedFunction, Node, PlanOptions, ValueId
 from optdb.device.schedule.schedule_nodes import work_of
 from optdb.device.schedule.scheduler import Schedule
-from optdb.device.tensors import ArgumentTensor, Constant, Stored, Tensor
+from optdb.device.tensors import ArgumentTensor, Constant, Lengths, Stored, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.recording import Untraceable
+from optdb.runtime.sizes import SymInt
 
 #: The minimum size in bytes of arguments that a device reads in place; for smaller ones, changing a plan's buffers in
 #: each call takes longer than copying.
@@ -274,20 +276,29 @@ UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 class UncomputedTracer:
     """Replaces a `FunctionTracer` for exports; raises `Untraceable` for anything that needs computed values.
 
-    `arrays` are the arguments; `held` are the positions of arguments that are shared variables.
+    `values` are the arguments; `held` are the positions of arguments that are shared variables. An integer argument is
+    a symbolic number, which lengths may depend on; the lengths of the other arguments may be symbolic.
     """
 
     #: A file cannot contain steps that run on the host.
     has_host = False
 
-    def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
+    def __init__(self, context: Context, values: Sequence[Array | SymInt], held: Set[int]) -> None:
         self.context = context
         self._held = held
         self._memory = FunctionMemory(context)
         self._schedule = Schedule(context)
-        self.arguments: list[Value] = [self._argument(array) for array in arrays]
+        self._given = values
+        self.shapes = [() if isinstance(value, SymInt) else value.shape for value in values]
 
-    def _argument(self, array: Array) -> Tensor:
+    @functools.cached_property
+    def arguments(self) -> list[Value]:
+        """The arguments; each symbolic length that was compared before with an equal number is this number."""
+        return [self._argument(value) for value in self._given]
+
+    def _argument(self, array: Array | SymInt) -> Tensor:
+        if isinstance(array, SymInt):
+            return Lengths([array], ())
         tensor = ArgumentTensor(array.shape, array.dtype.name)
         buffer = Buffer(tensor.size, tensor.dtype, "an argument")
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
@@ -300,8 +311,8 @@ class UncomputedTracer:
             raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
         raise Untraceable("lengths depend on the values of arguments, but a file needs lengths that follow from shapes")
 
-    def concrete(self, tensor: Tensor) -> HostArray:
-        if isinstance(tensor, Constant):
+    def concrete(self, tensor: Tensor) -> Any:
+        if isinstance(tensor, Constant | Lengths):
             return tensor.value
         return self.argument_value(next((i for i, argument in enumerate(self.arguments) if argument is tensor), -1))
 
@@ -331,21 +342,28 @@ class UncomputedTracer:
 
 @contextmanager
 def uncomputed(
-    trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
+    trace: UncomputedTrace,
+    inputs: int,
+    outputs: int,
+    held: Set[int],
+    integers: Set[int],
+    updates: Mapping[int, int],
+    context: Context,
 ) -> Iterator[LinkedFunction]:
     """Yield a linked function whose only node traces the whole function and enqueues its commands.
 
-    Positions identify inputs and outputs: `held` are the inputs that are shared variables, and `updates` maps an input
-    to the output that is its next value.
+    Positions identify inputs and outputs: `held` are the inputs that are shared variables, `integers` are the inputs of
+    dtype int64 that have no axes, and `updates` maps an input to the output that is its next value.
     """
     arguments = [("input", position) for position in range(inputs)]
     results = [("output", position) for position in range(outputs)]
     cells: dict[ValueId, list[Any]] = {value: [None] for value in (*arguments, *results)}
+    on_host = {arguments[position] for position in integers}
 
     def compute() -> None:
-        arrays = [cells[value][0] for value in arguments]
+        values = [cells[value][0] for value in arguments]
         while True:
-            tracer = UncomputedTracer(context, arrays, held)
+            tracer = UncomputedTracer(context, values, held)
             try:
                 computed = tracer.finish(trace(tracer))
                 break
@@ -359,6 +377,6 @@ def uncomputed(
         cells=cells,
         inputs=list(arguments),
         outputs=list(results),
-        contexts=dict.fromkeys(cells, context),
+        contexts=dict.fromkeys((value for value in cells if value not in on_host), context),
         updates={arguments[source]: results[output] for source, output in updates.items()},
     )

@@ -23,6 +23,7 @@ from optdb.device.tensors import (
     Coordinate,
     Folded,
     Joined,
+    Lengths,
     Replaced,
     Replacements,
     ReshapedTensor,
@@ -35,6 +36,7 @@ from optdb.device.tensors import (
     resolve,
 )
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import SymInt, is_at_most, is_same
 
 #: Maximum number of elements in a tensor that a kernel computes without loops.
 FEW = 32
@@ -148,20 +150,22 @@ class ElementwiseSchedule:
             pieces.append(x)
             x = resolve(x.x, self.stored)
         base = self._store_into(x, region)
-        nodes, is_replaced = list(base), np.zeros(tensor.shape, bool)
+        nodes = list(base)
+        is_known = len(pieces) > 1 and not any(isinstance(length, SymInt) for length in tensor.shape)
+        is_replaced = np.zeros(tensor.shape, bool) if is_known else None
         for piece in reversed(pieces):
             steps = list(zip(piece.stripes, region.strides, strict=True))
             offset = region.offset + sum(stripe.start * step for stripe, step in steps)
             strides = [stripe.step * step for stripe, step in steps]
             shape = [stripe.length for stripe in piece.stripes]
             added = self._store_into(broadcast(piece.part, shape), region.part(shape, offset, strides))
-            own = is_replaced[tuple([stripe.slice for stripe in piece.stripes])]
+            places = tuple([stripe.slice for stripe in piece.stripes]) if is_replaced is not None else ()
             # Pieces that do not overlap need not wait for each other, so that one kernel can store all of them.
-            overlaps = piece is not pieces[-1] and own.any()
+            overlaps = piece is not pieces[-1] and (is_replaced is None or is_replaced[places].any())
             for node in added:
                 node.after += nodes if overlaps else base
-            if piece is not tensor:  # no later piece can overlap the last piece, which may be large
-                own[...] = True
+            if is_replaced is not None and piece is not tensor:  # no later piece can overlap the last, maybe large one
+                is_replaced[places] = True
             nodes += added
         return nodes
 
@@ -173,11 +177,12 @@ class ElementwiseSchedule:
         return nodes
 
     def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
-        if tensor.size == 1 or (tensor.size <= FEW and self._is_small(tensor)):
+        is_few = is_same(tensor.size, 1) or isinstance(tensor, Lengths)
+        if is_few or (is_at_most(tensor.size, FEW) and self._is_small(tensor)):
             looped: list[int] = []
         else:
             looped = list(range(tensor.ndim))
-            if isinstance(tensor, Scanned) and tensor.shape[tensor.axis] <= UNROLLED:
+            if isinstance(tensor, Scanned) and is_at_most(tensor.shape[tensor.axis], UNROLLED):
                 looped = [axis for axis in looped if axis != tensor.axis]
             elif self._unrolls_folds(tensor):
                 looped = long_axes(tensor.shape, looped)
@@ -304,8 +309,8 @@ class ElementwiseSchedule:
 
 def long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
     """Return the axes to loop over when short axes are unrolled; return all given axes if no axis is long."""
-    axes = [axis for axis in axes if shape[axis] != 1]
-    long = [axis for axis in axes if shape[axis] > UNROLLED]
+    axes = [axis for axis in axes if not is_same(shape[axis], 1)]
+    long = [axis for axis in axes if not is_at_most(shape[axis], UNROLLED)]
     if not long:
         return axes
     short = math.prod(shape[axis] for axis in axes if axis not in long)

@@ -21,6 +21,7 @@ from optdb.device.tensors import (
     Folded,
     Iota,
     Joined,
+    Lengths,
     Mapped,
     MatrixVector,
     Replaced,
@@ -34,6 +35,7 @@ from optdb.device.tensors import (
     c_strides,
     resolve,
 )
+from optdb.runtime.sizes import example_value, is_at_most, is_same, smallest
 
 #: Maximum number of elements in an unrolled fold.
 UNROLLED = SHORT
@@ -63,7 +65,7 @@ class Lowering(LoopBody):
         #: by outer folds.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
-        self._total = math.prod(self.domain)
+        self._total = example_value(math.prod(self.domain))
         #: The scalars that are computed for elements of larger tensors.
         self._scalars: dict[Tensor, None] = {}
 
@@ -89,7 +91,7 @@ class Lowering(LoopBody):
         while True:
             result = self._memo.get(request)
             if result is None:
-                if request[0].size == 1 and stack and stack[-1][0][0].size > 1:
+                if is_same(request[0].size, 1) and stack and not is_same(stack[-1][0][0].size, 1):
                     self._note_scalar(request[0])
                 started = self._start(*request)
                 if isinstance(started, Generator):
@@ -153,13 +155,17 @@ class Lowering(LoopBody):
                 at = (0,) * tensor.ndim if tensor.size == 1 else tuple(index.const for index in coordinates)
                 number = Number.of(tensor.value[at], tensor.dtype)
                 return self.length_value(number) if tensor.of_lengths else number
+            case Lengths() if tensor.size == 1 or all(index.is_const for index in coordinates):
+                strides = c_strides(tensor.shape)
+                position = sum(index.const * step for index, step in zip(coordinates, strides, strict=True))
+                return self.length(tensor.numbers[position if tensor.size > 1 else 0])
             case Mapped() if not self._is_repeated(tensor, coordinates):
                 return self._mapped(tensor, coordinates)
             case ViewTensor():
                 return self._view(tensor, coordinates)
             case Folded() if unrolls(tensor, self._stored) and self._nests(tensor):
                 return self._folded(tensor, coordinates)
-            case Scanned() if coordinates[tensor.axis].is_const and tensor.shape[tensor.axis] <= UNROLLED:
+            case Scanned() if coordinates[tensor.axis].is_const and is_at_most(tensor.shape[tensor.axis], UNROLLED):
                 return self._scanned(tensor, coordinates)
             case Iota():
                 return self.index_value(coordinates[0])
@@ -193,12 +199,12 @@ class Lowering(LoopBody):
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
         """Return whether a kernel would recompute elements of a costly tensor."""
         varies = any(not index.is_const for index in coordinates)
-        return tensor.is_costly and varies and tensor.size * 4 <= self._total
+        return tensor.is_costly and varies and example_value(tensor.size) * 4 <= self._total
 
     def _mapped(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> _Evaluation:
         operands = []
         for x in tensor.inputs:
-            at = [Index() if length == 1 else index for length, index in zip(x.shape, coordinates, strict=True)]
+            at = [Index() if is_same(length, 1) else index for length, index in zip(x.shape, coordinates, strict=True)]
             operands.append((yield x, tuple(at)))
         return self.inline(tensor.program, operands)[tensor.result]
 
@@ -210,9 +216,10 @@ class Lowering(LoopBody):
         looked_up = [axis for axis, coordinate in enumerate(tensor.coordinates) if coordinate.lookup is not None]
         if len(looked_up) == 1 and not isinstance(source, Stored | Constant | Iota):
             (axis,) = looked_up
-            if tensor.x.shape[axis] <= SHORT and tensor.size * 2 > tensor.x.size // tensor.x.shape[axis]:
+            length, rest = tensor.x.shape[axis], [n for other, n in enumerate(tensor.x.shape) if other != axis]
+            if is_at_most(length, SHORT) and example_value(tensor.size * 2) > example_value(math.prod(rest)):
                 return (yield from self._chosen(tensor.x, at, axis))
-        if not tensor.is_affine and source.size < tensor.size and _is_expensive(source):
+        if not tensor.is_affine and example_value(source.size) < example_value(tensor.size) and _is_expensive(source):
             return self._miss(source)
         return (yield tensor.x, tuple(at))
 
@@ -255,9 +262,9 @@ class Lowering(LoopBody):
         is_within = constant is not None and constant.size and constant.min() >= 0 and constant.max() < length
         if isinstance(value, Number):
             number = int(value.value)
-            return Index(number if is_within else min(max(number, 0), length - 1))
+            return Index(number if is_within else smallest(max(number, 0), length - 1))
         if not is_within:
-            limits = Number.of(0, "int64"), self.length_value(Number.of(length - 1, "int64"))
+            limits = Number.of(0, "int64"), self.length(length - 1)
             value = self.apply(Scalar("Clip", "int64"), [value, *limits])
         assert not isinstance(value, Number)
         return Index.of(value)
@@ -331,7 +338,7 @@ class Lowering(LoopBody):
         if len(known) < len(inside):
             return (yield tensor.x, coordinates)
         lead = tensor.ndim - tensor.part.ndim
-        at = [Index() if n == 1 else index for n, index in zip(tensor.part.shape, known[lead:], strict=True)]
+        at = [Index() if is_same(n, 1) else index for n, index in zip(tensor.part.shape, known[lead:], strict=True)]
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
@@ -361,7 +368,7 @@ def _affine(coordinate: Coordinate, at: Sequence[Index]) -> Index:
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:
     """Return whether kernels unroll a fold."""
-    return tensor.count <= (UNROLLED_PARTS if has_parts(tensor, stored) else UNROLLED)
+    return is_at_most(tensor.count, UNROLLED_PARTS if has_parts(tensor, stored) else UNROLLED)
 
 
 def has_parts(tensor: Folded, stored: Replacements) -> bool:

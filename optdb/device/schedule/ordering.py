@@ -15,6 +15,7 @@ from optdb.device.schedule.points import PointLoops
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, FusibleLoop, Needs, ScheduleNode, Step
 from optdb.device.tensors import Mapped, Replacements, Stored
 from optdb.runtime.device_profiles import DeviceProfile
+from optdb.runtime.sizes import example_value
 
 
 def ordered_steps(
@@ -55,25 +56,30 @@ def ordered_steps(
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
     """Return the loops to fuse next: the class with the fewest blocked loops or, in a tie, with the fewest points."""
+    # Keys are compared by identity, since comparing symbolic lengths would restrict them.
+    keys: dict[Any, Any] = {}
+    for node in pending:
+        if isinstance(node, FusibleLoop):
+            keys.setdefault((node.domain, node.grid), (node.domain, node.grid))
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):
-            classes.setdefault((node.domain, node.grid), []).append(node)
+            classes.setdefault(keys[node.domain, node.grid], []).append(node)
 
     def blocked(key: Any) -> int:
         """Return how many loops of a class wait only for loops of other classes."""
         late: set[ScheduleNode] = set(classes[key])
         count = 0
         for node in pending:  # nodes may be listed before the nodes that they need
-            if node in late or not isinstance(node, FusibleLoop) or (node.domain, node.grid) != key:
+            if node in late or not isinstance(node, FusibleLoop) or keys[node.domain, node.grid] is not key:
                 continue
             count += not _reaches(node, set(classes[key]), pending, needs)
         return count
 
     if all(node.is_late for node in ready):
         # A loop over few points might overwrite elements that a loop over many points still reads.
-        return classes[max(classes, key=lambda key: math.prod(key[0]))]
-    return classes[min(classes, key=lambda key: (blocked(key), math.prod(key[0])))]
+        return classes[max(classes, key=lambda key: example_value(math.prod(key[0])))]
+    return classes[min(classes, key=lambda key: (blocked(key), example_value(math.prod(key[0]))))]
 
 
 def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> bool:

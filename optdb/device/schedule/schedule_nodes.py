@@ -17,6 +17,7 @@ from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
 from optdb.device.tensors import Stored, Tensor
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import example_value
 
 #: Maximum number of buffers that a fused kernel uses: devices limit the size of kernel arguments.
 MOST_BUFFERS = 48
@@ -59,11 +60,11 @@ class ScheduledOperation(ScheduleNode):
 
     def _estimated_work(self) -> int:
         arrays = [x for x in (*self.inputs, *self.outputs) if isinstance(x, Stored)]
-        longest = max((length for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
+        longest = max((example_value(length) for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
         if len(arrays) == 3 and longest > 1:
             # Matrices of shapes (m, k), (k, n) and (m, n), in a product or a triangular solve.
-            return math.isqrt(math.prod(x.size for x in arrays))
-        return longest * sum(x.size for x in arrays)
+            return math.isqrt(math.prod(example_value(x.size) for x in arrays))
+        return int(longest * sum(example_value(x.size) for x in arrays))
 
 
 class FusibleLoop(ScheduleNode):

@@ -41,11 +41,13 @@ from optdb.device.tensors import (
     Stored,
     Tensor,
     c_strides,
+    length_tensor,
     resolve,
     spec_of,
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import SymInt, example_value, is_at_most, is_same
 
 #: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop. If there are more
 #: accumulators than registers, a reduction is faster, although it takes another launch.
@@ -57,6 +59,10 @@ _MOST_FOR_FEW, _FEW_ELEMENTS, _MOST_IN_BODY = 16, 1024, 64
 SHARED_ELEMENTS = 1 << 16
 #: Maximum size in bytes of a scattered sum's partial sums.
 _MOST_PART_BYTES = 1 << 28
+
+
+def _spec(x: Tensor) -> ArraySpec:
+    return ArraySpec(x.dtype, tuple(is_same(length, 1) for length in x.shape))
 
 
 class Schedule(ElementwiseSchedule):
@@ -90,7 +96,7 @@ class Schedule(ElementwiseSchedule):
             return self._matrix_vector(tensor)
         if isinstance(tensor, ScatterSum):
             return self._scatter_sum(tensor)
-        if isinstance(tensor, Scanned) and tensor.shape[tensor.axis] > UNROLLED:
+        if isinstance(tensor, Scanned) and not is_at_most(tensor.shape[tensor.axis], UNROLLED):
             return self._scan(tensor)
         region = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         self.stored[tensor] = region
@@ -156,10 +162,10 @@ class Schedule(ElementwiseSchedule):
             self.stored[tensor] = self.stored[row]
         late: list[tuple[Stored, Stored]] = []
         for carried in iteration.carried:
-            read = {row.start % carried.length for row in iteration.rows if row.source is carried}
+            read = [row.start % carried.length for row in iteration.rows if row.source is carried]
             for start, value in carried.written:
                 target = Stored(moving(arrays[carried], start), carried.row_shape)
-                if start % carried.length not in read:
+                if all(start % carried.length != other for other in read):
                     self._store_in_place(value, target)
                     continue
                 # The step also reads the row, so the new value is copied to the row at the end of the step.
@@ -186,7 +192,7 @@ class Schedule(ElementwiseSchedule):
     def _fold(self, tensor: Folded) -> Tensor:
         looped = long_axes(tensor.x.shape, tensor.axes)
         accumulators = tensor.size
-        if accumulators > self._most_accumulators(tensor.x.size) or not looped:
+        if not is_at_most(accumulators, self._most_accumulators(tensor.x.size)) or not looped:
             return self._reduce(tensor)
         domain = [tensor.x.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=True)
@@ -215,7 +221,7 @@ class Schedule(ElementwiseSchedule):
     def _most_accumulators(self, elements: int) -> int:
         if self._is_body:
             return _MOST_IN_BODY
-        return _MOST_FOR_FEW if elements <= _FEW_ELEMENTS else MOST_ACCUMULATORS
+        return _MOST_FOR_FEW if example_value(elements) <= _FEW_ELEMENTS else MOST_ACCUMULATORS
 
     def _reduce(self, tensor: Folded) -> Stored:
         """Add a reduction; if possible, its prologue computes the elements from stored arrays."""
@@ -248,28 +254,35 @@ class Schedule(ElementwiseSchedule):
         if not is_plain or len(sources) < len(lowering.sources) or len(sources) > 8:
             return self._without_prologue(x)
         inputs = [self._prologue_input(source, x) for source in sources]
-        specs = [ArraySpec(stored.dtype, tuple(length == 1 for length in stored.shape)) for stored in inputs]
-        if any(length != 1 and all(spec.broadcastable[axis] for spec in specs) for axis, length in enumerate(x.shape)):
+        specs = list(map(_spec, inputs))
+        if any(
+            not is_same(length, 1) and all(spec.broadcastable[axis] for spec in specs)
+            for axis, length in enumerate(x.shape)
+        ):
             return self._without_prologue(x)
         return specs, inputs, lowering.build([result])
 
     def _prologue_input(self, source: Load | LengthValue, x: Tensor) -> Stored:
         """Return an input of a prologue as an array that broadcasts to the shape of the reduced tensor."""
         if isinstance(source, LengthValue):
-            return self._constant(Constant(np.reshape(source.number.value, (1,) * x.ndim)))
+            one = (1,) * x.ndim
+            if isinstance(source.number, SymInt):
+                return self.store(length_tensor([source.number], one))
+            return self._constant(Constant(np.reshape(source.number.value, one)))
         factors = [source.index.factor(axis) for axis in range(x.ndim)]
         shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
         return Stored(source.buffer, shape, source.index.const, factors)
 
     def _without_prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], None]:
-        return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
+        return [_spec(x)], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
         """Add the nodes for a matrix-vector product: a loop that adds scaled columns, or an operation."""
         matrix = self.store(tensor.matrix)
         rows = tensor.matrix.shape[1]
         is_float = tensor.dtype in ("float32", "float64")
-        by_columns = matrix.strides[0] == 1 and matrix.shape[0] > 1 and rows > 1 and is_float
+        is_long = not is_at_most(matrix.shape[0], 1) and not is_at_most(rows, 1)
+        by_columns = is_same(matrix.strides[0], 1) and is_long and is_float
         if by_columns and self._takes_rows:
             return self._column_sum(tensor, matrix)
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
@@ -337,6 +350,8 @@ class Schedule(ElementwiseSchedule):
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
             return 0
-        count = max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
         # The number is a power of two, so that tensors of similar lengths often share a program.
-        return 1 << count.bit_length() - 1
+        count = UNROLLED_PARTS // 2
+        while count > 1 and count * tensor.size > SHARED_ELEMENTS:
+            count //= 2
+        return count

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.views import full_shape
+from optdb.device.export.numbers import NotFollowed, cast_number, number_of
 from optdb.device.export.walking import is_open
 from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply, io_toposort, op_of
@@ -25,44 +26,9 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.type import UnsupportedDtype, opencl_type
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromNumbers, FromTable, Reshaped
-from optdb.runtime.expressions import HOST_SCALAR_OPS, HostScalar, host_scalar
 from optdb.runtime.recording import Untraceable
-from optdb.runtime.sizes import (
-    SymInt,
-    SymIntVector,
-    as_int,
-    example_value,
-    largest,
-    lengths_of,
-    operand,
-    part_of,
-    smallest,
-)
+from optdb.runtime.sizes import SymInt, SymIntVector, as_int, lengths_of, part_of
 
-#: Maps scalar ops on integers to functions on symbolic sizes.
-_ARITHMETIC: dict[type, Callable[..., Any]] = {
-    scalars.Add: lambda *x: functools.reduce(operator.add, x),
-    scalars.Mul: lambda *x: functools.reduce(operator.mul, x),
-    scalars.Sub: operator.sub,
-    scalars.IntDiv: operator.floordiv,
-    scalars.Mod: operator.mod,
-    scalars.Neg: operator.neg,
-    scalars.Abs: abs,
-    scalars.Maximum: largest,
-    scalars.Minimum: smallest,
-    scalars.Sqr: lambda x: x * x,
-}
-#: Maps comparisons to functions, each of which returns the result for the traced call and records a guard for it.
-_COMPARISONS: dict[type, Callable[..., Any]] = {
-    scalars.LT: operator.lt,
-    scalars.LE: operator.le,
-    scalars.GT: operator.gt,
-    scalars.GE: operator.ge,
-    scalars.EQ: operator.eq,
-    scalars.NEQ: operator.ne,
-}
-#: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
-_HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
 #: Host ops, their device counterparts, and the number of leading inputs that are arrays (None for all inputs); the
 #: other inputs are host values.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
@@ -70,10 +36,6 @@ _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
     (ops.Reshape, lambda op: OpenCLReshape(op.ndim), 1),
 )
-
-
-class _NotFollowed(Exception):
-    """Raised if no rule reproduces a node's result."""
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
@@ -84,7 +46,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
             value = step(node, *values)
             # Return known values as arrays, as nodes do when they run.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
-    except _NotFollowed:
+    except NotFollowed:
         pass
     raise Untraceable(
         f"{node.op} runs on the host and needs values of the call. Make it run on the device, or compute it before "
@@ -112,7 +74,7 @@ def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int]
 def _require_numbers(*values: Any) -> None:
     """Reject values other than numbers and vectors of numbers."""
     if any(isinstance(value, DeferredArray) for value in values):
-        raise _NotFollowed
+        raise NotFollowed
 
 
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
@@ -125,28 +87,28 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
         pattern = op_of(node, ops.Rebroadcast).axis
         fits = all(value.shape[axis] == 1 for axis, broadcastable in pattern.items() if broadcastable)
     if not fits:
-        raise _NotFollowed
+        raise NotFollowed
     return value
 
 
 def _assert(node: Apply, value: Any, *conditions: Any) -> Any:
     _require_numbers(*conditions)
     if not all(conditions):
-        raise _NotFollowed
+        raise NotFollowed
     return value
 
 
 def _vector(node: Apply, *values: Any) -> SymIntVector:
     _require_numbers(*values)
     if "int" not in node.outputs[0].type.dtype:
-        raise _NotFollowed
+        raise NotFollowed
     return SymIntVector(map(as_int, values))
 
 
 def _joined(node: Apply, axis: Any, *values: Any) -> SymIntVector:
     _require_numbers(*values)
     if node.outputs[0].type.ndim != 1:
-        raise _NotFollowed
+        raise NotFollowed
     return SymIntVector(length for value in values for length in lengths_of(value))
 
 
@@ -178,7 +140,7 @@ def _turned(node: Apply, value: Any) -> Any:
     if isinstance(value, SymIntVector) and order == (0,):
         return value
     if not isinstance(value, SymInt):
-        raise _NotFollowed
+        raise NotFollowed
     return _of_one_number(node, value)
 
 
@@ -194,7 +156,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
-        raise _NotFollowed
+        raise NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)
     return DeferredArray(shape, value.dtype, Reshaped(value, shape))
 
@@ -202,16 +164,16 @@ def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
 def _product(node: Apply, value: Any) -> Any:
     scalar_op = op_of(node, ops.CAReduce).scalar_op
     if not isinstance(value, SymIntVector) or type(scalar_op) not in (scalars.Add, scalars.Mul):
-        raise _NotFollowed
+        raise NotFollowed
     dtype = node.outputs[0].type.dtype
     dtypes = [value.dtype.name] * 2
     result = functools.reduce(lambda left, right: scalar(scalar_op, dtypes, (left, right), dtype), value)
-    return _cast(result, dtype)
+    return cast_number(result, dtype)
 
 
 def _elementwise(node: Apply, *values: Any) -> Any:
     if len(node.outputs) > 1:
-        raise _NotFollowed
+        raise NotFollowed
     if node.outputs[0].type.ndim == 1 and any(isinstance(value, SymIntVector) for value in values):
         return _of_vectors(node, values)
     return _of_one_number(node, _of_numbers(node, list(map(_one_number, values))))
@@ -220,7 +182,7 @@ def _elementwise(node: Apply, *values: Any) -> Any:
 def _of_vectors(node: Apply, values: Sequence[Any]) -> SymIntVector:
     lengths = {len(value) for value in values if isinstance(value, SymIntVector)}
     if len(lengths) > 1:
-        raise _NotFollowed
+        raise NotFollowed
     (length,) = lengths
     columns = []
     for value in values:
@@ -240,7 +202,7 @@ def _one_number(value: Any) -> Any:
     if isinstance(value, SymInt):
         return value
     if isinstance(value, DeferredArray | SymIntVector) or np.size(value) != 1:
-        raise _NotFollowed
+        raise NotFollowed
     return np.asarray(value).reshape(())[()]
 
 
@@ -250,22 +212,10 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
         return _composite(op, values)
     if not any(isinstance(value, SymInt) for value in values):
         return np.asarray(op.impl(*values)).astype(dtype)[()]
-    kind = type(op)
-    if kind in _COMPARISONS:
-        return np.bool_(_COMPARISONS[kind](*values))
-    if kind is scalars.Switch:
-        return _cast(values[1] if values[0] else values[2], dtype)
-    if kind is scalars.Identity:
-        return values[0]
-    if kind in (scalars.Second, scalars.Cast):
-        return _cast(values[-1], dtype)
-    is_whole = "int" in dtype and all("int" in input_dtype or input_dtype == "bool" for input_dtype in dtypes)
-    if kind not in (_ARITHMETIC if is_whole else _HOST_SCALAR_OPS):
-        raise _NotFollowed
-    if is_whole:
-        return _ARITHMETIC[kind](*map(as_int, values))
-    compute = functools.partial(_host_scalar, _HOST_SCALAR_OPS[kind], dtype)
-    return functools.reduce(compute, values) if kind in (scalars.Add, scalars.Mul) else compute(*values)
+    name = type(op).__name__
+    if getattr(scalars, name, None) is not type(op):
+        raise NotFollowed
+    return number_of(name, dtype, dtypes, values)
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
@@ -275,24 +225,6 @@ def _composite(op: Any, values: Sequence[Any]) -> Any:
         (out,) = node.outputs
         results[out] = scalar(node.op, [x.type.dtype for x in node.inputs], operands, out.type.dtype)
     return results[op.outputs[0]]
-
-
-def _cast(value: Any, dtype: str) -> Any:
-    if not isinstance(value, SymInt):
-        return np.asarray(value).astype(dtype)[()]
-    if isinstance(value.value, int) and "int" in dtype:
-        return value
-    return _host_scalar("cast", dtype, value)
-
-
-def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
-    sizes = [value for value in values if isinstance(value, SymInt)]
-    result = host_scalar(name, dtype, *map(example_value, values))
-    if not sizes:
-        return result
-    if result.dtype.kind in "iub":
-        result = int(result)
-    return sizes[0].rules.symbol(result, HostScalar(name, dtype, tuple(map(operand, values))))
 
 
 _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (

@@ -36,7 +36,7 @@ def context_of_kind(device_kind):
     return made
 
 
-def function(context, held=None, name="step", fixed="the lengths are plain numbers"):
+def function(context, held=None, name="step"):
     """Return a function of x that returns w * w, and updates w to x * x."""
     held = held or Held("w", "w", "float64", (False,), lambda: W)
 
@@ -46,7 +46,7 @@ def function(context, held=None, name="step", fixed="the lengths are plain numbe
 
     return Exportable(
         name,
-        Traceable(context, functools.partial(uncomputed, outputs, 2, 2, {1}, {1: 1}), ["float64"], fixed),
+        Traceable(context, functools.partial(uncomputed, outputs, 2, 2, {1}, set(), {1: 1}), ["float64"]),
         Signature((Argument("x", "float64", (False,)),), "single"),
         [0, held],
     )
@@ -56,8 +56,8 @@ def function(context, held=None, name="step", fixed="the lengths are plain numbe
 def test_functions_share_what_they_hold(tmp_path, context, device_kind):
     functions = {None: function(context), "again": function(context)}
     reports = write(tmp_path / "f.optdb", functions, {None: [(W,)], "again": [{"x": W}]})
-    assert [(report.function, report.device_kind, report.fixed) for report in reports] == [
-        (name, kind, "the lengths are plain numbers") for name in ("step", "again") for kind in ("cpu", "gpu")
+    assert [(report.function, report.device_kind, report.pinned) for report in reports] == [
+        (name, kind, (f"x.shape[0] == {len(W)}",)) for name in ("step", "again") for kind in ("cpu", "gpu")
     ]
     there = load(tmp_path / "f.optdb", context_of_kind(device_kind))
     np.testing.assert_allclose(there(W + 1), W**2)

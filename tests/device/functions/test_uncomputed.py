@@ -18,7 +18,7 @@ def enqueued(describe, held=()):
     """Return the outputs and commands of a function of two vectors, traced by `describe`."""
     context = new_context()
     tracer = Tracer(Trace("cpu", 2), context)
-    with uncomputed(describe, 2, 1, frozenset(held), {}, context) as linked, tracer.following():
+    with uncomputed(describe, 2, 1, frozenset(held), frozenset(), {}, context) as linked, tracer.following():
         for var in linked.inputs:
             linked.cells[var][0] = empty(context, (3,), "float64")
         linked.nodes[0].compute()
