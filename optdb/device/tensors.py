@@ -378,6 +378,20 @@ def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
     return found
 
 
+def source_region(tensor: ViewTensor | ReshapedTensor, region: Stored) -> Stored | None:
+    """Return where a tensor's source must be stored so that the tensor is stored in a region; None if there is no way.
+
+    The region must be contiguous.
+    """
+    source = region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape))
+    if isinstance(tensor, ReshapedTensor):
+        return source
+    if not tensor.is_affine or not is_same(tensor.size, tensor.x.size):
+        return None
+    viewed = _viewed(source, tensor)
+    return source if viewed.is_contiguous and is_same(viewed.offset, region.offset) else None
+
+
 def _viewed(source: Stored, view: ViewTensor) -> Stored:
     offset, strides = source.offset, [0] * view.ndim
     for coordinate, stride in zip(view.coordinates, source.strides, strict=True):

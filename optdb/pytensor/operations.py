@@ -1,4 +1,4 @@
-"""Ops with their own device operations: sorts, searches, and Fourier transforms of real arrays."""
+"""Ops with their own device operations: sorts, searches, softmax, and Fourier transforms of real arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pytensor.tensor.extra_ops import SearchsortedOp
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.math import Argmax
 from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.special import LogSoftmax, Softmax
 
+from optdb.codegen import cross_entropy
 from optdb.codegen.operation import Operation
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
 from optdb.codegen.sorting import SortAlongAxis
-from optdb.device.expressions import broadcast
+from optdb.device.expressions import broadcast, reshaped, transposed
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Application, Constant, Tensor, spec_of
+from optdb.device.tensors import SHORT, Application, Constant, Tensor, spec_of
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.sizes import is_at_most
 
 
 def computed(
@@ -74,6 +77,27 @@ def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: GraphTrace)
         raise ValueError(f"argmax of an array of shape {x.shape} over axes {axes} has no elements")
     shape = [length for axis, length in enumerate(x.shape) if axis not in axes]
     return [computed(FindLargest, [x], shape, "int64", spec_of(x), axes, False)]
+
+
+@described.register(Softmax)
+@described.register(LogSoftmax)
+def _softmax(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    (x,) = tensors_of(inputs)
+    axes = [axis % x.ndim for axis in (range(x.ndim) if op.axis is None else op.axis)]
+    order = [*(axis for axis in range(x.ndim) if axis not in axes), *axes]
+    columns = math.prod(x.shape[axis] for axis in axes)
+    profile = trace.context.profile
+    # On a CPU, and for short rows, loops that other nodes are fused with are faster; a few long rows would leave most
+    # compute units idle.
+    if profile.runs_items_serially or is_at_most(columns, SHORT) or x.dtype not in ("float32", "float64"):
+        return trace.inner(op.fgraph, node)
+    rows = math.prod(x.shape[axis] for axis in order[: -len(axes)])
+    if rows < profile.compute_units:
+        return trace.inner(op.fgraph, node)
+    turned = transposed(x, order)
+    matrix = reshaped(turned, (rows, columns))
+    result = computed(cross_entropy.Softmax, [matrix], matrix.shape, x.dtype, x.dtype, isinstance(op, LogSoftmax))
+    return [transposed(reshaped(result, turned.shape), [order.index(axis) for axis in range(x.ndim)])]
 
 
 @described.register(RFFTOp)

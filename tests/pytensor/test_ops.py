@@ -9,7 +9,7 @@ import pytest
 from pytensor.raise_op import Assert
 
 import optdb.pytensor
-from tests.pytensor.comparing import compare, sort_on_host
+from tests.pytensor.comparing import compare, mode_of_kind, sort_on_host
 
 RNG = np.random.default_rng(3)
 A, B = RNG.normal(size=(2, 7, 5))
@@ -324,6 +324,25 @@ def test_graphs_within_ops():
         pt.logaddexp(x, y),
     ]
     compare([x, y], [*results, pt.grad(pt.special.log_softmax(x, axis=1)[:, 0].sum(), x)], [A, B], [LONG, LONG[::-1]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "kernels"),
+    [((40, 30), 1, 1), ((40, 30), 0, 1), ((4, 9, 20), (1, 2), 1), ((20, 3, 20), (0, 2), 1), ((1, 40), 1, 4)],
+)
+@pytest.mark.parametrize("softmax", [pt.special.softmax, pt.special.log_softmax])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_of_many_rows_is_one_kernel_on_a_gpu(softmax, shape, axis, kernels, dtype):
+    x = pt.tensor("x", dtype=dtype, shape=(None,) * len(shape))
+    values = (10 * RNG.normal(size=shape)).astype(dtype)
+    special = values.copy()
+    special[0] = -np.inf
+    special[-1, ..., 1] = np.nan
+    special[-1, ..., 0] = np.inf
+    f = compare([x], softmax(x, axis=axis), [values], [special], mode=mode_of_kind("gpu"))
+    ((_, traced),) = f.vm.jit_fn.function.traced_calls
+    copies = 0 if axis in (1, (1, 2)) else 2
+    assert len(traced.nodes) <= kernels + copies
 
 
 @pytest.mark.parametrize("lower", [True, False])

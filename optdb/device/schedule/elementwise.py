@@ -59,7 +59,8 @@ class ElementwiseSchedule:
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
         """Add the nodes that store a tensor, in a region if one is given; return the tensor's location."""
         if region is not None:
-            self._store_into(tensor, region)
+            if not self._computes_in(tensor, region):
+                self._store_into(tensor, region)
             return region
         self._store_viewed(tensor)
         found = resolve(tensor, self.stored)
@@ -80,6 +81,8 @@ class ElementwiseSchedule:
             self._make(tensor)
 
     def store_late(self, tensor: Tensor, region: Stored) -> None:
+        if self._computes_in(tensor, region):
+            return
         for node in self._store_into(tensor, region):
             node.is_late = True
 
@@ -115,6 +118,10 @@ class ElementwiseSchedule:
 
     def _make(self, tensor: Tensor) -> Tensor:
         """Add the nodes that compute a tensor; return its replacement."""
+        raise NotImplementedError
+
+    def _computes_in(self, tensor: Tensor, region: Stored) -> bool:
+        """Let an operation store a tensor in a region that nothing else writes; return whether an operation does."""
         raise NotImplementedError
 
     def _add(self, node: ScheduleNode) -> None:

@@ -35,14 +35,17 @@ from optdb.device.tensors import (
     Joined,
     MatrixVector,
     Replaced,
+    ReshapedTensor,
     Scanned,
     ScatterSet,
     ScatterSum,
     Stored,
     Tensor,
+    ViewTensor,
     c_strides,
     length_tensor,
     resolve,
+    source_region,
     spec_of,
 )
 from optdb.numpy_types import HostArray
@@ -75,6 +78,8 @@ class Schedule(ElementwiseSchedule):
         self.constants: dict[Buffer, HostArray] = {}
         #: Maps a constant's address, size and dtype to its buffer.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
+        #: The regions in which operations store tensors; other tensors get buffers of their own.
+        self._regions: dict[Tensor, Stored] = {}
 
     def _make(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, ArgumentTensor) and tensor.size:
@@ -86,6 +91,32 @@ class Schedule(ElementwiseSchedule):
         else:
             self.stored[tensor] = self._replacement(tensor)
         return self.stored[tensor]
+
+    def _computes_in(self, tensor: Tensor, region: Stored) -> bool:
+        found: Stored | None = region if region.is_contiguous else None
+        while found is not None and isinstance(tensor, ViewTensor | ReshapedTensor):
+            tensor, found = tensor.x, source_region(tensor, found)
+        if found is None or not self._is_computed(tensor):
+            return False
+        self._regions[tensor] = found
+        self._make(tensor)
+        self._regions.pop(tensor, None)
+        return self.stored[tensor] is found
+
+    def _is_computed(self, tensor: Tensor) -> bool:
+        """Return whether an operation may compute a tensor that is not stored yet."""
+        if resolve(tensor, self.stored) is not tensor or not tensor.size:
+            return False
+        match tensor:
+            case Folded():
+                return not unrolls(tensor, self.stored)
+            case Scanned():
+                return not is_at_most(tensor.shape[tensor.axis], UNROLLED)
+        return isinstance(tensor, Computed | MatrixVector)
+
+    def _region(self, tensor: Tensor) -> Stored:
+        """Return the region in which an operation stores a tensor."""
+        return self._regions.pop(tensor, None) or Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
 
     def _replacement(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, Constant):
@@ -120,7 +151,7 @@ class Schedule(ElementwiseSchedule):
         return Stored(self._constants[key], tensor.shape, 0, strides)
 
     def _apply(self, application: Application) -> None:
-        outputs = [Stored(Buffer(x.size, x.dtype), x.shape) for x in application.outputs]
+        outputs = list(map(self._region, application.outputs))
         inputs = [self.store(x) if isinstance(x, Tensor) else x for x in application.inputs]
         self._operate(ScheduledOperation(application.make, inputs, outputs))
         self.stored.update(zip(application.outputs, outputs))
@@ -225,7 +256,7 @@ class Schedule(ElementwiseSchedule):
 
     def _reduce(self, tensor: Folded) -> Stored:
         """Add a reduction; if possible, its prologue computes the elements from stored arrays."""
-        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        out = self._region(tensor)
         specs, inputs, program = self._prologue(tensor.x)
         fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype
 
@@ -285,7 +316,7 @@ class Schedule(ElementwiseSchedule):
         by_columns = is_same(matrix.strides[0], 1) and is_long and is_float
         if by_columns and self._takes_rows:
             return self._column_sum(tensor, matrix)
-        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        out = self._region(tensor)
         dtype = tensor.dtype
         vector = self.store(tensor.vector)
         self._operate(ScheduledOperation(lambda context: Product(context, dtype, 2, 1), [matrix, vector], [out]))
@@ -306,7 +337,7 @@ class Schedule(ElementwiseSchedule):
 
     def _scan(self, tensor: Scanned) -> Stored:
         x = self.store(tensor.x)
-        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        out = self._region(tensor)
         spec, axis = spec_of(x), tensor.axis
         mode = {"Add": "add", "Mul": "mul"}[tensor.fold]
         self._operate(ScheduledOperation(lambda context: Cumulate(context, spec, mode, axis), [x], [out], x.size))

@@ -37,6 +37,7 @@ from optdb.device.tensors import (
     Iota,
     Joined,
     Lookup,
+    MatrixProduct,
     MatrixVector,
     Replaced,
     Scanned,
@@ -262,7 +263,40 @@ def test_a_long_cumulative_sum_that_is_only_a_result_is_not_unrolled(context):
     x = RNG.normal(size=300)
     (result,), plan = computed(context, lambda tx: [Scanned("Add", tx, 0)], x)
     np.testing.assert_allclose(result, np.cumsum(x), rtol=1e-10)
-    assert len(plan.device_work) == 2 and "a loop over 300 points" in plan.device_work[1]
+    assert len(plan.device_work) == 1 and "loop" not in plan.device_work[0]
+
+
+def test_operations_write_results_and_next_values_themselves(context):
+    """Results of operations are not copied, even if they are reshaped, read by other nodes, or returned twice."""
+    x = RNG.normal(size=(30, 40))
+
+    def describe(tx):
+        product = MatrixProduct(tx, transposed(tx, [1, 0])).outputs[0]
+        sums = folded("Add", applied("Exp", F, tx), [1], F)
+        return [product, reshaped(product, (900,)), transposed(sums, [None, 0]), Scanned("Add", tx, 1)]
+
+    results, plan = computed(context, describe, x, rtol=1e-12)
+    compare(results, [x @ x.T, (x @ x.T).reshape(-1), np.exp(x).sum(1)[None], x.cumsum(1)])
+    assert sum("loop" in work for work in plan.device_work) == 1  # the product is returned twice
+    (next_value, result), plan = computed(context, lambda tx: [*2 * [MatrixProduct(tx, tx).outputs[0]]], x[:, :30])
+    compare([next_value, result], [x[:, :30] @ x[:, :30]] * 2)
+
+
+def test_a_result_that_others_replace_is_stored_apart(context):
+    """The product is a result, and the base of an array whose slices are set."""
+    x = RNG.normal(size=(30, 40))
+
+    def describe(tx):
+        product = MatrixProduct(tx, transposed(tx, [1, 0])).outputs[0]
+        part = Constant(np.zeros((2, 30)))
+        return [replaced(product, part, [Stripe(3, 1, 2), Stripe(0, 1, 30)]), product, applied("Exp", F, product)]
+
+    expected = x @ x.T
+    zeroed = expected.copy()
+    zeroed[3:5] = 0
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
+        results, _ = computed(context, lambda tx, order=order: [describe(tx)[n] for n in order], x, rtol=1e-12)
+        compare(results, [[zeroed, expected, np.exp(expected)][n] for n in order])
 
 
 def test_a_condition_for_all_elements_takes_no_pass_of_its_own(context):
