@@ -383,6 +383,7 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmax(), floats(5, 7)),
     Case(OpenCLSoftmax(), floats(300, 3)),
     Case(OpenCLSoftmax(), floats(3, 1100)),
+    Case(OpenCLSoftmax(), floats(2, 2100)),
     Case(OpenCLLogSoftmax(), floats(5, 7)),
     Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),

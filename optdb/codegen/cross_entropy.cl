@@ -1,7 +1,7 @@
 /* Kernels that process the rows of matrices: softmax and cross entropies. An item processes whole rows or, as one of a
 team within a group, every team-th element of a row; a team has at most as many items as a row has elements.
 
-In softmax, INPUTS are parameters, ELEMENT is element j of row i, and RESULT is the result for an element. In
+In softmax, INPUTS are parameters, ELEMENT is element j of row i, and RESULT is the result for an element v. In
 crossentropy, GRADIENT is a parameter for the gradient of the entropies if it is given, READ_GRADIENT reads the gradient
 of a row, and RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient. */
 
@@ -29,8 +29,10 @@ OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUT
         const W log_sum = log(sum);
         if (i < rows) {
             UNROLL
-            for (ga_size j = lane; j < columns; j += team)
+            for (ga_size j = lane; j < columns; j += team) {
+                const W v = AT(j);
                 z[i * columns + j] = STORE(RESULT);
+            }
         }
     }
 }

@@ -28,8 +28,9 @@ from optdb.runtime.tables import computed, table_on_device
 GROUP = 256
 #: Number of single elements, and number of vectors of four, that an item loads before it uses them.
 _SEVERAL, _FOURS = 4, 4
-#: Minimum number of elements that each item of a team processes, if the row is long enough.
-_EACH = 4
+#: Minimum number of elements that each item of a team processes, if the row is long enough. Items keep as many elements
+#: of a softmax in registers.
+_EACH = 8
 
 _CODE = functions("cross_entropy.cl")
 #: Code that selects an item's rows on devices that run items serially, and code that selects a team's row on other
@@ -58,7 +59,7 @@ def _row_kernel(name: str, context: Context) -> str:
         return filled(_FOLD.sub("", _CODE[name]), TEAM=_SERIAL, SHARED="", UNROLL="")
     code = _FOLD.sub(_FOLDED, {**_CODE, **functions("row_teams.cl")}[name])
     words = {"TEAM": _TEAM, "SHARED": f"LOCAL_MEM W shared[{GROUP}];", "UNROLL": f"#pragma unroll {_SEVERAL}"}
-    return filled(code, **words, GROUP=GROUP, SEVERAL=_SEVERAL, FOURS=_FOURS)
+    return filled(code, **words, GROUP=GROUP, SEVERAL=_SEVERAL, FOURS=_FOURS, EACH=_EACH)
 
 
 def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
@@ -69,8 +70,11 @@ def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: i
     kernel.call(items, group, rows, columns, team, *args)
 
 
-#: Kernel parameters of a softmax, and the expression for an output element.
-_INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
+#: Kernel parameters of a softmax.
+_INPUTS = "ARRAY T *x, ga_ssize x0, ga_ssize x1"
+#: Placeholders for the two possible results of an element v: its weight, or the logarithm of its weight.
+_OF_WEIGHT = {"RESULT": "exp(v - largest) / sum", "WEIGH": "kept[e] = weight;", "RESULT_OF_KEPT": "v / sum"}
+_OF_LOGARITHM = {**dict.fromkeys(("RESULT", "RESULT_OF_KEPT"), "v - largest - log_sum"), "WEIGH": ""}
 #: Placeholders for the two possible results: the softmax, or the gradient with respect to its input.
 _WEIGHTS = {"GRADIENT": "", "READ_GRADIENT": "", "RESULT_OF_WEIGHT": "const W result = weight;"}
 _GRADIENT = {
@@ -112,7 +116,7 @@ class Softmax(_OfRows):
         words = {
             "INPUTS": f"{_INPUTS}, ARRAY T *b, ga_ssize b0" if self.bias else _INPUTS,
             "ELEMENT": f"{_OF_MATRIX} + {_OF_VECTOR}" if self.bias else _OF_MATRIX,
-            "RESULT": "AT(j) - largest - log_sum" if self.logarithm else _WEIGHT,
+            **(_OF_LOGARITHM if self.logarithm else _OF_WEIGHT),
         }
         return [Kernel(typed(filled(_row_kernel("softmax", self.context), **words), self.dtype))]
 

@@ -1,5 +1,44 @@
-/* The kernel of cross_entropy.cl for devices that run items in parallel. An item loads SEVERAL elements, or FOURS times
+/* Kernels of cross_entropy.cl for devices that run items in parallel. An item loads SEVERAL elements, or FOURS times
 four, of its row before it uses the first one. */
+
+/* A row of at most EACH elements per item is read once, and kept in registers, where WEIGH may replace an element v by
+its weight. RESULT_OF_KEPT is the result for such a v. Longer rows are read three times, SEVERAL elements at once. */
+KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
+{
+#define AT(j) (ELEMENT)
+#define OVER_ROW(USE, USE_KEPT) \
+    if (is_kept) { \
+        UNROLLED(e, EACH) { \
+            const ga_size j = lane + (ga_size)e * team; \
+            const W v = kept[e]; \
+            USE_KEPT \
+        } \
+    } else if (i < rows) { \
+        for (ga_size next = lane; next < columns; next += SEVERAL * team) \
+            UNROLLED(e, SEVERAL) { \
+                const ga_size j = next + (ga_size)e * team; \
+                const W v = j < columns ? AT(j) : -INFINITY; \
+                USE \
+            } \
+    }
+#define MOST largest = v > largest || isnan(v) ? v : largest;
+    SHARED
+    TEAM
+    const bool is_kept = columns <= (ga_size)team * EACH;
+    W kept[EACH], largest = -INFINITY, sum = 0;
+    UNROLLED(e, EACH)
+        kept[e] = is_kept && i < rows && lane + (ga_size)e * team < columns ? AT(lane + (ga_size)e * team) : -INFINITY;
+    OVER_ROW(MOST, MOST)
+    FOLD(largest, v > u || isnan(v) ? v : u)
+    OVER_ROW(sum += exp(v - largest);, const W weight = exp(v - largest); sum += weight; WEIGH)
+    FOLD(sum, u + v)
+    const W log_sum = log(sum);
+    OVER_ROW(if (j < columns) z[i * columns + j] = STORE(RESULT);,
+             if (i < rows && j < columns) z[i * columns + j] = STORE(RESULT_OF_KEPT);)
+#undef MOST
+#undef OVER_ROW
+#undef AT
+}
 
 /* The first of equal elements counts as the largest; the first NaN exceeds all numbers.
 

@@ -38,7 +38,7 @@ def close(got, want, dtype):
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7), (5, 130), (2, 1100)])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7), (5, 130), (2, 1100), (2, 2100)])
 def test_softmax_and_its_relatives(each_device_kind, dtype, shape):
     a, b, dy = sample(dtype, *shape), sample(dtype, shape[1]), sample(dtype, *shape)
     x, bias = device_array(a, [-1, 2]), device_array(b, [-1])

@@ -95,7 +95,8 @@ class Schedule(ElementwiseSchedule):
     def _computes_in(self, tensor: Tensor, region: Stored) -> bool:
         found: Stored | None = region if region.is_contiguous else None
         while found is not None and isinstance(tensor, ViewTensor | ReshapedTensor):
-            tensor, found = tensor.x, source_region(tensor, found)
+            found = source_region(tensor, found)
+            tensor = tensor.x
         if found is None or not self._is_computed(tensor):
             return False
         self._regions[tensor] = found
