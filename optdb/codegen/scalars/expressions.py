@@ -119,7 +119,11 @@ class VectorEmitter(ScalarEmitter):
         return f"(({self.type(dtype)})({super().number(value, dtype)}))"
 
     def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
-        raise NotInVectors(f"{kind} is a function of numbers")
+        if not self.helpers.has_vectors(kind):
+            raise NotInVectors(f"{kind} is a function of numbers")
+        dtype = dtype or self.out
+        function = self.helpers.get(kind, c_type(dtype), unsigned(dtype), self.width)
+        return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
         # Use a vector literal of the lanes' elements. With a union, a wide load would follow narrow stores, which

@@ -16,7 +16,7 @@ At poles and limits, all functions return the same values as SciPy, which the ho
 T psi_positive(T x)
 {
     if (x > (T)1.2 && x < (T)1.75) {  /* the zero is subtracted in three parts, each of which is exact in float32 */
-        const T d = x - (T)1.4616321325302124 - (T)1.243815006546356e-08 - (T)-1.2654464444209374e-16;
+        const T d = x - (T)1.4616321325302124 - (T)1.243815006546356e-08 - (T)-1.2654465062537432e-16;
         return d * POLYNOMIAL(d, PSI_AT_ZERO);
     }
     T sum = 0;

@@ -41,6 +41,63 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
         *(-1.00432248239681e-07, 4.769810169363981e-08, -2.2711094608943164e-08, 1.0838659214896955e-08),
         *(-5.183475041970047e-09, 2.4836745438024785e-09, -1.1921401405860912e-09, 5.731367241678862e-10),
     ],
+    # The following polynomials of vectors.cl equal functions at Chebyshev nodes; they were computed with 40 digits.
+    # x (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2) for x from 5.125 on, in 1 / x^2.
+    "STIRLING_FROM_5": [
+        *(0.08333333333333312, -0.002777777777231437, 0.000793650561693534, -0.0005952007851864484),
+        *(0.0008388470319200654, -0.0017978998036944237, 0.0037773905725022794),
+    ],
+    # lgamma(z) / ((z - 1) (z - 2)) for z from 1.125 to 2.125, in z - 1.625.
+    "LN_GAMMA_OF_1_TO_2": [
+        *(0.46580963736232694, -0.13157899128683392, 0.052579426220437, -0.024194436430702362, 0.011991915956587372),
+        *(-0.006215450413290813, 0.00331727088043464, -0.0018070640374553781, 0.0009992722155629738),
+        *(-0.0005589492899863373, 0.0003155023498227249, -0.0001793956425495648, 0.0001025551733099112),
+        *(-5.897232580696619e-05, 3.447648700962197e-05, -1.999445923167274e-05, 1.0224533139127891e-05),
+        *(-5.958744664255039e-06, 6.13740827267062e-06, -3.6067810760448672e-06),
+    ],
+    # psi(z) / (z - zero) for z from 1.125 to 2.125, in z - 1.625.
+    "PSI_OF_1_TO_2": [
+        *(0.9015925158282158, -0.3697749644574109, 0.19272012460146062, -0.10919698588595995, 0.06426251743387486),
+        *(-0.03855782679621636, 0.0233804399185006, -0.014262521327859433, 0.0087308682738977, -0.005355731196118552),
+        *(0.0032894197043522506, -0.0020218489150634336, 0.0012434317326003661, -0.0007648443528034739),
+        *(0.00046959539868359667, -0.0002889321879802491, 0.00018233326547885306, -0.00011219791013605335),
+        *(5.548823143533139e-05, -3.414558646496439e-05, 4.383991201270367e-05, -2.69782231420591e-05),
+    ],
+    # x^2 (log(x) - 1 / (2 x) - psi(x)) for x from 5.125 on, in 1 / x^2.
+    "PSI_FROM_5": [
+        *(0.08333333333333319, -0.008333333332850686, 0.003968253699192476, -0.004166608944512614),
+        *(0.007569588044764206, -0.02072594213605209, 0.07065818646300566, -0.18734577923943208),
+    ],
+    # (x + 1/2) erfcx(x) for x >= 0, in (x - 3.75) / (x + 3.75).
+    "ERFCX": [
+        *(0.6187563154189137, -0.07012029929277351, 0.0017927077427322292, 0.041138369245075544),
+        *(-0.054401965070875115, 0.04615216058009819, -0.02934669929480558, 0.01418113871077199),
+        *(-0.004873289779137576, 0.0008778129160957678, 0.00014685683349230654, -0.0001450769890689192),
+        *(2.5824546942910852e-05, 1.119195413830019e-05, -5.722067194829238e-06, -4.864206725907539e-07),
+        *(8.758094703471839e-07, -2.9137509313843457e-08, -1.293244955359161e-07, 1.2150919742251542e-08),
+        *(1.933121033141896e-08, -2.198460958381453e-09, -2.584540322407966e-09, 2.7425422600418125e-10),
+        *(2.1216519125548378e-10, -1.8990323617950142e-11),
+    ],
+    # erfinv(x) / x for w = -log(1 - x^2) up to 5, in w - 2.5.
+    "ERFINV_CENTRE": [
+        *(1.501409351110792, 0.246640276744167, -0.004177317724382887, -0.0012527079078109066),
+        *(0.00021825026433935945, -4.996079599279791e-06, -3.416619584862394e-06, 4.78725219198754e-07),
+        *(1.3416788811913557e-08, -1.0861169521763927e-08, 9.073147838739175e-10, 1.1960729171935375e-10),
+        *(-3.110795974484731e-11, 9.114669783363668e-13, 5.3717803411669e-13, -7.610626530191807e-14),
+        *(-3.177077584174987e-15, 1.8941456297431503e-15, -1.0138086192836234e-16, -2.6645648809770092e-17),
+        *(2.538203868845463e-18, 1.64533799430872e-19),
+    ],
+    # erfinv(x) / sqrt(w) for w from 5 to 756, in 1 / sqrt(w), with a relative error of 3e-8.
+    "ERFINV_TAIL": [
+        *(1.0000734375606397, -0.01314137841031437, -1.6028661479545045, 10.715880542806218, -73.19747247185303),
+        *(446.3798991329239, -2117.8433101295723, 7507.621256159984, -19388.67169433261, 35278.81839849134),
+        *(-42734.28693364288, 30849.342261850525, -10016.279576432582),
+    ],
+    # sin(pi r) / (pi r) for |r| up to 1/2, in r^2.
+    "SINC": [
+        *(1.0, -1.6449340668482264, 0.8117424252833393, -0.19075182412149616, 0.02614784780555096),
+        *(-0.0023460808954639607, 0.0001484278414189103, -6.972099660851199e-06, 2.4502943624559793e-07),
+    ],
     # The first two functions of Temme's expansion, DLMF 8.12.11, as power series about 0.
     "TEMME_0": [
         *(Fraction(-1, 3), Fraction(1, 12), Fraction(-2, 135), Fraction(1, 864), Fraction(1, 2835)),
@@ -65,11 +122,16 @@ def _polynomial(asked: re.Match[str]) -> str:
     return f"({text})"
 
 
-_FUNCTIONS = {
-    name: re.sub(r"POLYNOMIAL\((?P<x>\w+), (?P<name>\w+)\)", _polynomial, code)
-    for file in ("arithmetic", "bessel", "complexes", "errors", "gamma")
-    for name, code in functions(f"scalars/{file}.cl").items()
-}
+def _functions(*files: str) -> dict[str, str]:
+    return {
+        name: re.sub(r"POLYNOMIAL\((?P<x>\w+), (?P<name>\w+)\)", _polynomial, code)
+        for file in files
+        for name, code in functions(f"scalars/{file}.cl").items()
+    }
+
+
+_FUNCTIONS = _functions("arithmetic", "bessel", "complexes", "errors", "gamma")
+_VECTOR_FUNCTIONS = _functions("vectors")
 _TURNED = _FUNCTIONS.pop("TURNED")
 for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("tan", "tanh")):
     _FUNCTIONS[f"complex_{_name}"] = filled(_TURNED, TURNED=f"complex_{_name}", OTHER=f"complex_{_other}")
@@ -82,19 +144,26 @@ class Helpers:
         self._prefix = prefix
         self._sources: dict[str, str] = {}
 
-    def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Add the function `kind` for the C type `name`, and return the function's name.
+    def get(self, kind: str, name: str, unsigned: str = "uint", width: int = 1) -> str:
+        """Add the function `kind` for the C type `name`, or for vectors of it, and return the function's name.
 
         `unsigned` is the C type in which overflow is defined.
         """
-        called = f"{self._prefix}_{kind}_{name}"
+        lanes = "" if width == 1 else str(width)
+        called = f"{self._prefix}_{kind}_{name}{lanes}"
         if called not in self._sources:
-            code = _FUNCTIONS[kind]
-            words = {"T": name, "U": unsigned, kind: called, **_NUMBERS.get(name, {})}
-            others = dict.fromkeys(word for word in re.findall(r"\w+", code) if word in _FUNCTIONS and word != kind)
-            words |= {other: self.get(other, name, unsigned) for other in others}
+            every = _FUNCTIONS if width == 1 else _VECTOR_FUNCTIONS
+            code = every[kind]
+            words = {"T": name + lanes, "U": unsigned, kind: called, **_NUMBERS.get(name, {})}
+            others = dict.fromkeys(word for word in re.findall(r"\w+", code) if word in every and word != kind)
+            words |= {other: self.get(other, name, unsigned, width) for other in others}
             self._sources[called] = filled(code, **words)
         return called
+
+    @staticmethod
+    def has_vectors(kind: str) -> bool:
+        """Return whether the function `kind` exists for vectors."""
+        return kind in _VECTOR_FUNCTIONS
 
     @property
     def source(self) -> str:

@@ -1,0 +1,131 @@
+/* Special functions of vectors in OpenCL C. Each lane is computed as if it were alone: values are selected by lane, and a
+branch only skips code whose values no lane needs. Where both values are constants, ?: is not used, because Oclgrind
+gives wrong results.
+
+- gammaln and psi: from 5.125 on, Stirling's formula (DLMF 5.11.1) and its derivative, with polynomials in 1 / x^2 in
+  place of the asymptotic series. For smaller numbers, the recurrences DLMF 5.5.1 and 5.5.2 shift the argument to z
+  between 1.125 and 2.125, where a polynomial is multiplied by the distances to the zeros, so that no digits are lost
+  near them. For negative numbers, the reflections DLMF 5.5.3 and 5.5.4. For gammaln, the recurrence then begins at 20,
+  because the logarithms of a large and of a small number would cancel.
+- erfcx: a polynomial in (x - 3.75) / (x + 3.75), divided by x + 1/2, as in Shepherd and Laframboise, "Chebyshev
+  approximation of (1 + 2x) exp(x^2) erfc x in 0 <= x < infinity" (1981); for negative numbers, the reflection.
+- the inverse error functions: polynomials in the logarithm of 1 - x^2 and in its root, as in Giles, "Approximating the
+  erfinv function" (2011); in the tails, one step of Halley's method follows, which triples the digits. */
+
+/* Return the `rest` of factor * (log(product) - less) + rest, the logarithm of the gamma function of x >= 0. */
+T ln_gamma_parts(T x, T *product, T *factor, T *less)
+{
+    const T step = ceil(x - (T)0.125);
+    *product = x;
+    *factor = x - (T)0.5;
+    *less = 1;
+    T rest = 0;
+    if (any(step > 5)) {
+        const T inverse = 1 / x, y = inverse * inverse;
+        rest = (T)0.4189385332046727 + inverse * POLYNOMIAL(y, STIRLING_FROM_5);
+    }
+    if (!any(step <= 5))
+        return rest;
+    const T to_zero = x - step, d = to_zero + (T)0.375;  /* z - 2, and the distance to the middle of the interval */
+    T shifted = step <= 0 ? x * (x + 1) : step <= 1 ? x : step <= 2 ? (T)1 : x - 1;
+    shifted *= step > 3 ? x - 2 : (T)1;
+    shifted *= step > 4 ? x - 3 : (T)1;
+    *product = step <= 5 ? shifted : *product;
+    *factor = step <= 5 ? select((T)1, (T)-1, step <= 1) : *factor;
+    *less = select((T)1, (T)0, step <= 5);
+    return step <= 5 ? to_zero * (to_zero + 1) * POLYNOMIAL(d, LN_GAMMA_OF_1_TO_2) : rest;
+}
+
+T gammaln(T x)
+{
+    T size = fabs(x), product, factor, less;
+    /* Between -EPSILON and 0, the values are those of positive numbers, and the reflection would lose denormal numbers. */
+    if (!any(x < -EPSILON)) {
+        const T rest = ln_gamma_parts(size, &product, &factor, &less);
+        return factor * (log(product) - less) + rest;
+    }
+    const T r = size - rint(size), square = r * r;
+    T scale = x < -EPSILON ? size * fabs(r) * POLYNOMIAL(square, SINC) : (T)1;
+    for (;;) {
+        const T shift = select((T)0, (T)1, x < -EPSILON && size > (T)5.125 && size < 20);
+        if (!any(shift > 0))
+            break;
+        size -= shift;
+        scale *= shift > 0 ? size : (T)1;
+    }
+    const T rest = ln_gamma_parts(size, &product, &factor, &less);
+    product = less > 0 ? product : factor < 0 ? product / scale : product * scale;
+    const T value = factor * (log(product) - less) + rest + (less > 0 ? log(scale) : (T)0);
+    return !(x < -EPSILON) ? value : x == -INFINITY ? x : r == 0 ? (T)INFINITY : -value;
+}
+
+T psi_positive(T x)
+{
+    const T step = ceil(x - (T)0.125);
+    T value = 0;
+    if (any(!(step <= 5))) {
+        const T inverse = 1 / x, y = inverse * inverse;
+        value = log(x) - inverse / 2 - y * POLYNOMIAL(y, PSI_FROM_5);
+    }
+    if (!any(step <= 5))
+        return value;
+    /* The sum of the reciprocals in the recurrence is over / under. */
+    T under = step <= 0 ? x * (x + 1) : step <= 1 ? x : step <= 2 ? (T)1 : x - 1;
+    T over = step <= 0 ? -1 - 2 * x : select(select((T)1, (T)0, step <= 2), (T)-1, step <= 1);
+    over = step > 3 ? over * (x - 2) + under : over;
+    under *= step > 3 ? x - 2 : (T)1;
+    over = step > 4 ? over * (x - 3) + under : over;
+    under *= step > 4 ? x - 3 : (T)1;
+    const T z = x - (step - 2), d = z - (T)1.625;
+    /* The zero is subtracted in three parts, each of which is exact in float32. */
+    const T to_zero = z - (T)1.4616321325302124 - (T)1.243815006546356e-08 - (T)-1.2654465062537432e-16;
+    return step <= 5 ? to_zero * POLYNOMIAL(d, PSI_OF_1_TO_2) + over / under : value;
+}
+
+T psi(T x)
+{
+    const T value = psi_positive(x > 0 ? x : 1 - x);
+    if (!any(x <= 0))
+        return value;
+    const T reflected = value - (T)M_PI / tan((T)M_PI * (x - rint(x)));
+    return x == 0 ? copysign((T)INFINITY, -x) : x > 0 ? value : floor(x) == x ? (T)NAN : reflected;
+}
+
+T erfcx_positive(T x)
+{
+    const T t = 1 - (T)7.5 / (x + (T)3.75);
+    return POLYNOMIAL(t, ERFCX) / (x + (T)0.5);
+}
+
+T erfcx(T x)
+{
+    const T value = erfcx_positive(fabs(x));
+    if (!any(x < 0))
+        return value;
+    return x < 0 ? 2 * exp(x * x) - value : value;
+}
+
+/* The inverse of the error function at x = 1 - z, for 0 <= x < 1. */
+T erf_inverse(T x, T z)
+{
+    const T w = -log(z * (2 - z)), d = w - (T)2.5;
+    const T value = x * POLYNOMIAL(d, ERFINV_CENTRE);
+    if (!any(w > 5))
+        return value;
+    const T root = sqrt(w), r = 1 / root, y = root * POLYNOMIAL(r, ERFINV_TAIL);
+    const T step = (exp(y * y + log(z)) - erfcx_positive(y)) * (T)0.8862269254527579;
+    return w > 5 ? y - step / (1 + step * y) : value;
+}
+
+T erfinv(T x)
+{
+    const T size = fabs(x), value = erf_inverse(size, 1 - size);
+    return copysign(size < 1 ? value : select((T)NAN, (T)INFINITY, size == 1), x);
+}
+
+T erfcinv(T z)
+{
+    const T small = z > 1 ? 2 - z : z, value = erf_inverse(1 - small, small);
+    const T size = small > 0 ? value : select((T)NAN, (T)INFINITY, small == 0);
+    return z > 1 ? -size : size;
+}
