@@ -1,14 +1,14 @@
 """OpenCL C functions for scalar ops that need more than an expression, from the .cl files of this package.
 
 The functions' placeholders are ``T`` (the computed type), ``U`` (the unsigned type in which overflow is defined),
-``EPSILON``, ``TINY`` (a number close to zero), and the names of called functions; for complex functions, see
-``complexes.cl``.
+``EPSILON``, ``TINY`` (a number close to zero), ``SPLIT`` (a product with it splits a number into two halves), and the
+names of called functions; for complex functions, see ``complexes.cl``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from optdb.codegen.source import filled, functions
@@ -68,6 +68,12 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
         *(0.08333333333333319, -0.008333333332850686, 0.003968253699192476, -0.004166608944512614),
         *(0.007569588044764206, -0.02072594213605209, 0.07065818646300566, -0.18734577923943208),
     ],
+    # erf(x) / x for |x| up to 1, in x^2.
+    "ERF": [
+        *(1.1283791670955126, -0.3761263890318375, 0.11283791670954879, -0.026866170645076792, 0.0052239776248180145),
+        *(-0.000854832698083379, 0.0001205533111164271, -1.4925595266831182e-05, 1.6461000484121368e-06),
+        *(-1.6350312701054695e-07, 1.4659775274047436e-08, -1.1372848856791674e-09, 5.957176147748911e-11),
+    ],
     # (x + 1/2) erfcx(x) for x >= 0, in (x - 3.75) / (x + 3.75).
     "ERFCX": [
         *(0.6187563154189137, -0.07012029929277351, 0.0017927077427322292, 0.041138369245075544),
@@ -107,31 +113,40 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
 }
 
 _NUMBERS = {
-    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f"},
-    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300"},
+    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f", "SPLIT": "4097.0f"},
+    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300", "SPLIT": "134217729.0"},
     "float2": {"R": "float", "LARGE": "88.0f", "HUGE": "8.0e37f", "SMALL": "1e-24f"},
     "double2": {"R": "double", "LARGE": "709.0", "HUGE": "4.0e307", "SMALL": "1e-276"},
 }
 
 
-def _polynomial(asked: re.Match[str]) -> str:
+_POLYNOMIAL = re.compile(r"POLYNOMIAL\((?P<x>\w+), (?P<name>\w+)\)")
+
+
+def _horner(x: str, coefficients: Sequence[float | Fraction]) -> str:
     """Return the code of ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in parentheses."""
-    *others, text = [f"(T){float(coefficient)!r}" for coefficient in _COEFFICIENTS[asked["name"]]]
+    *others, text = [f"(T){float(coefficient)!r}" for coefficient in coefficients]
     for coefficient in reversed(others):
-        text = f"{coefficient} + {asked['x']} * ({text})"
+        text = f"{coefficient} + {x} * ({text})"
     return f"({text})"
 
 
-def _functions(*files: str) -> dict[str, str]:
+def _in_halves(x: str, coefficients: Sequence[float | Fraction]) -> str:
+    """Return the code of a polynomial as two polynomials in the square, which CPUs compute at the same time."""
+    even, odd = _horner(f"({x} * {x})", coefficients[::2]), _horner(f"({x} * {x})", coefficients[1::2])
+    return f"({even} + {x} * {odd})"
+
+
+def _functions(*files: str, polynomial: Callable[[str, Sequence[float | Fraction]], str] = _horner) -> dict[str, str]:
     return {
-        name: re.sub(r"POLYNOMIAL\((?P<x>\w+), (?P<name>\w+)\)", _polynomial, code)
+        name: _POLYNOMIAL.sub(lambda asked: polynomial(asked["x"], _COEFFICIENTS[asked["name"]]), code)
         for file in files
         for name, code in functions(f"scalars/{file}.cl").items()
     }
 
 
 _FUNCTIONS = _functions("arithmetic", "bessel", "complexes", "errors", "gamma")
-_VECTOR_FUNCTIONS = _functions("vectors")
+_VECTOR_FUNCTIONS = _functions("vectors", polynomial=_in_halves)
 _TURNED = _FUNCTIONS.pop("TURNED")
 for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("tan", "tanh")):
     _FUNCTIONS[f"complex_{_name}"] = filled(_TURNED, TURNED=f"complex_{_name}", OTHER=f"complex_{_other}")

@@ -1,6 +1,6 @@
 /* Special functions of vectors in OpenCL C. Each lane is computed as if it were alone: values are selected by lane, and a
-branch only skips code whose values no lane needs. Where both values are constants, ?: is not used, because Oclgrind
-gives wrong results.
+branch only skips code whose values no lane needs. Comparisons are not negated, and ?: does not choose between constants,
+because Oclgrind then gives wrong results for vectors.
 
 - gammaln and psi: from 5.125 on, Stirling's formula (DLMF 5.11.1) and its derivative, with polynomials in 1 / x^2 in
   place of the asymptotic series. For smaller numbers, the recurrences DLMF 5.5.1 and 5.5.2 shift the argument to z
@@ -9,6 +9,7 @@ gives wrong results.
   because the logarithms of a large and of a small number would cancel.
 - erfcx: a polynomial in (x - 3.75) / (x + 3.75), divided by x + 1/2, as in Shepherd and Laframboise, "Chebyshev
   approximation of (1 + 2x) exp(x^2) erfc x in 0 <= x < infinity" (1981); for negative numbers, the reflection.
+- erf and erfc: a polynomial in x^2 for small numbers, otherwise the product of erfcx and exp(-x^2).
 - the inverse error functions: polynomials in the logarithm of 1 - x^2 and in its root, as in Giles, "Approximating the
   erfinv function" (2011); in the tails, one step of Halley's method follows, which triples the digits. */
 
@@ -63,7 +64,7 @@ T psi_positive(T x)
 {
     const T step = ceil(x - (T)0.125);
     T value = 0;
-    if (any(!(step <= 5))) {
+    if (!all(step <= 5)) {
         const T inverse = 1 / x, y = inverse * inverse;
         value = log(x) - inverse / 2 - y * POLYNOMIAL(y, PSI_FROM_5);
     }
@@ -103,6 +104,29 @@ T erfcx(T x)
     if (!any(x < 0))
         return value;
     return x < 0 ? 2 * exp(x * x) - value : value;
+}
+
+T erf(T x)
+{
+    const T size = fabs(x), square = x * x;
+    const T value = x * POLYNOMIAL(square, ERF);
+    if (all(size <= 1))
+        return value;
+    return size <= 1 ? value : copysign(1 - exp(-square) * erfcx_positive(size), x);
+}
+
+T erfc(T x)
+{
+    const T size = fabs(x), square = x * x;
+    const T value = 1 - x * POLYNOMIAL(square, ERF);
+    if (all(size <= (T)0.5))
+        return value;
+    /* The rounding error of the square would be a relative error of its exponential. */
+    const T near = size > 30 ? (T)30 : size, rounded = near * near;
+    const T product = near * SPLIT, high = product - (product - near), low = near - high;
+    const T error = (high * high - rounded) + 2 * high * low + low * low;
+    const T power = exp(-rounded), tail = (power - power * error) * erfcx_positive(size);
+    return size <= (T)0.5 ? value : x < 0 ? 2 - tail : tail;
 }
 
 /* The inverse of the error function at x = 1 - z, for 0 <= x < 1. */
