@@ -13,13 +13,12 @@ from tests.codegen.layouts import compute, context, device_array
 TRIGONOMETRY = ("Sin", "Cos", "Tan")
 
 
-def program(name, dtype, arity=1):
-    return ScalarProgram.of(Scalar(name, dtype), [dtype] * arity)
+def program(name, dtype):
+    return ScalarProgram.of(Scalar(name, dtype), [dtype])
 
 
 def text(name, dtype, wrong):
-    arity = 2 if name == "Pow" else 1
-    elements = program_elements(program(name, dtype, arity), [False] * arity, 1, "e", "cpu", frozenset(wrong))
+    elements = program_elements(program(name, dtype), [False], 1, "e", "cpu", frozenset(wrong))
     return "".join(kernel.code for kernel in elements.kernels())
 
 
@@ -28,12 +27,6 @@ def test_a_function_is_replaced_where_it_is_wrong(name):
     assert "FLT_MIN" in text(name, "float32", [name])
     assert "FLT_MIN" not in text(name, "float32", [])
     assert text(name, "float64", [name]) == text(name, "float64", [])
-
-
-def test_powers_of_doubles_are_computed_by_fours():
-    assert "s0123" in text("Pow", "float64", ["Pow"])
-    assert "s0123" not in text("Pow", "float64", [])
-    assert text("Pow", "float32", ["Pow"]) == text("Pow", "float32", [])
 
 
 @pytest.mark.parametrize("name", TRIGONOMETRY)

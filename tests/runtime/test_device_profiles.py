@@ -76,7 +76,7 @@ def test_pocl():
         kernel_compile_s=0.1,
         copy_s=3e-6,
         keeps_addresses=True,
-        wrong_vector_functions=frozenset(["Sin", "Cos", "Tan", "Pow"]),
+        wrong_vector_functions=frozenset(["Sin", "Cos", "Tan"]),
         keeps_binaries_itself=True,
         parses_large_header=True,
         drops_library_with_contexts=True,
@@ -89,7 +89,7 @@ def test_kernels_of_a_file_avoid_what_any_driver_has_wrong():
     profile = profile_of(FakeDevice("cpu-x", "Some Platform"))
     assert not profile.quirks.wrong_vector_functions
     for_files = profile.for_any_driver("cpu", 8)
-    assert for_files.quirks.wrong_vector_functions == {"Sin", "Cos", "Tan", "Pow"}
+    assert for_files.quirks.wrong_vector_functions == {"Sin", "Cos", "Tan"}
     assert (for_files.device_kind, for_files.compute_units) == ("cpu", 8)
 
 

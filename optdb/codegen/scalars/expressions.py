@@ -195,9 +195,9 @@ def _helper(kind: str) -> Entry:
     return lambda emit: emit.call(kind)
 
 
-def _builtin(kind: str) -> Entry:
-    """Return the entry for a function of OpenCL C that a helper computes faster in vectors."""
-    return lambda emit: emit.call(kind) if emit.width > 1 else f"{kind}({', '.join(emit.inputs())})"
+def _call_builtin(emit: ScalarEmitter, kind: str) -> str:
+    """Return a call to a function of OpenCL C or, in vectors, to the helper that replaces it."""
+    return emit.call(kind) if emit.width > 1 else f"{kind}({', '.join(emit.inputs())})"
 
 
 def _in_double(kind: str) -> Entry:
@@ -228,7 +228,7 @@ def _true_div(emit: ScalarEmitter) -> str:
 
 
 def _pow(emit: ScalarEmitter) -> str:
-    return f"pow({', '.join(emit.inputs())})" if is_float(emit.out) else emit.call(f"{emit.kind}_pow")
+    return _call_builtin(emit, "pow") if is_float(emit.out) else emit.call(f"{emit.kind}_pow")
 
 
 def _abs(emit: ScalarEmitter) -> str:
@@ -316,7 +316,8 @@ def _xlog(emit: ScalarEmitter) -> str:
 _IN_FLOATS: dict[str, Entry] = {
     **_helpers("ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Exp Exp2 Expm1 Floor", "{}({{0}})".format),
     **_helpers("Log Log10 Log1p Log2 Sin Sinh Sqrt Tan Tanh Trunc", "{}({{0}})".format),
-    **_helpers("Erf Erfc", _builtin),
+    "Erf": functools.partial(_call_builtin, kind="erf"),
+    "Erfc": functools.partial(_call_builtin, kind="erfc"),
     "ArcTan2": "atan2({0}, {1})",
     "RoundHalfAwayFromZero": "round({0})",
     "RoundHalfToEven": "rint({0})",
@@ -385,17 +386,8 @@ def _circular(emit: ScalarEmitter) -> str:
     return emit.choose(f"fabs({x}) < FLT_MIN", at_zero, f"{name}({x})")
 
 
-def _pow_of_vectors(emit: ScalarEmitter) -> str:
-    if c_type(emit.out) != "double":
-        return _pow(emit)
-    # The vector function returns wrong results for eight doubles that differ greatly in magnitude.
-    x, y = emit.inputs()
-    quarters = ["0123", "4567", "89ab", "cdef"][: emit.width // 4]
-    return f"(double{emit.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
-
-
 #: Entries for vectors, used if a driver's own function is wrong (`wrong_vector_functions` in the device profile).
-_INSTEAD_OF_WRONG: dict[str, Entry] = {**dict.fromkeys(("Sin", "Cos", "Tan"), _circular), "Pow": _pow_of_vectors}
+_INSTEAD_OF_WRONG: dict[str, Entry] = dict.fromkeys(("Sin", "Cos", "Tan"), _circular)
 
 
 def _complex_mul(emit: ScalarEmitter) -> str:

@@ -7,6 +7,7 @@ names of called functions; for complex functions, see ``complexes.cl``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -99,6 +100,10 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
         *(446.3798991329239, -2117.8433101295723, 7507.621256159984, -19388.67169433261, 35278.81839849134),
         *(-42734.28693364288, 30849.342261850525, -10016.279576432582),
     ],
+    # (atanh(s) - s) / s^3, in s^2.
+    "ATANH": [Fraction(1, 2 * k + 3) for k in range(6)],
+    # (exp(s) - 1 - s) / s^2.
+    "EXP": [Fraction(1, math.factorial(k + 2)) for k in range(13)],
     # sin(pi r) / (pi r) for |r| up to 1/2, in r^2.
     "SINC": [
         *(1.0, -1.6449340668482264, 0.8117424252833393, -0.19075182412149616, 0.02614784780555096),
@@ -113,8 +118,14 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
 }
 
 _NUMBERS = {
-    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f", "SPLIT": "4097.0f"},
-    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300", "SPLIT": "134217729.0"},
+    "float": {
+        **{"EPSILON": "FLT_EPSILON", "TINY": "1e-30f", "LEAST": "FLT_MIN", "SPLIT": "4097.0f"},
+        **{"MANTISSA": "23", "BIAS": "127", "LOG_MAX": "110.0f"},
+    },
+    "double": {
+        **{"EPSILON": "DBL_EPSILON", "TINY": "1e-300", "LEAST": "0x1.0p-1022", "SPLIT": "134217729.0"},
+        **{"MANTISSA": "52", "BIAS": "1023", "LOG_MAX": "760.0"},
+    },
     "float2": {"R": "float", "LARGE": "88.0f", "HUGE": "8.0e37f", "SMALL": "1e-24f"},
     "double2": {"R": "double", "LARGE": "709.0", "HUGE": "4.0e307", "SMALL": "1e-276"},
 }
@@ -169,7 +180,8 @@ class Helpers:
         if called not in self._sources:
             every = _FUNCTIONS if width == 1 else _VECTOR_FUNCTIONS
             code = every[kind]
-            words = {"T": name + lanes, "U": unsigned, kind: called, **_NUMBERS.get(name, {})}
+            words = {"T": name + lanes, "U": unsigned + lanes, kind: called, **_NUMBERS.get(name, {})}
+            words |= {"AS_T": f"as_{name}{lanes}", "AS_U": f"as_{unsigned}{lanes}"}
             others = dict.fromkeys(word for word in re.findall(r"\w+", code) if word in every and word != kind)
             words |= {other: self.get(other, name, unsigned, width) for other in others}
             self._sources[called] = filled(code, **words)

@@ -11,7 +11,9 @@ because Oclgrind then gives wrong results for vectors.
   approximation of (1 + 2x) exp(x^2) erfc x in 0 <= x < infinity" (1981); for negative numbers, the reflection.
 - erf and erfc: a polynomial in x^2 for small numbers, otherwise the product of erfcx and exp(-x^2).
 - the inverse error functions: polynomials in the logarithm of 1 - x^2 and in its root, as in Giles, "Approximating the
-  erfinv function" (2011); in the tails, one step of Halley's method follows, which triples the digits. */
+  erfinv function" (2011); in the tails, one step of Halley's method follows, which triples the digits.
+- pow: the exponential of y log(x). The logarithm and the product are sums of two numbers, whose roundings are computed
+  as in Dekker, "A floating-point technique for extending the available precision" (1971). */
 
 /* Return the `rest` of factor * (log(product) - less) + rest, the logarithm of the gamma function of x >= 0. */
 T ln_gamma_parts(T x, T *product, T *factor, T *less)
@@ -106,6 +108,14 @@ T erfcx(T x)
     return x < 0 ? 2 * exp(x * x) - value : value;
 }
 
+/* Return x y - product, where product is x y rounded. */
+T product_error(T x, T y, T product)
+{
+    const T x_split = x * SPLIT, x_high = x_split - (x_split - x), x_low = x - x_high;
+    const T y_split = y * SPLIT, y_high = y_split - (y_split - y), y_low = y - y_high;
+    return ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low;
+}
+
 T erf(T x)
 {
     const T size = fabs(x), square = x * x;
@@ -122,10 +132,8 @@ T erfc(T x)
     if (all(size <= (T)0.5))
         return value;
     /* The rounding error of the square would be a relative error of its exponential. */
-    const T near = size > 30 ? (T)30 : size, rounded = near * near;
-    const T product = near * SPLIT, high = product - (product - near), low = near - high;
-    const T error = (high * high - rounded) + 2 * high * low + low * low;
-    const T power = exp(-rounded), tail = (power - power * error) * erfcx_positive(size);
+    const T near = size > 30 ? (T)30 : size, rounded = near * near, power = exp(-rounded);
+    const T tail = (power - power * product_error(near, near, rounded)) * erfcx_positive(size);
     return size <= (T)0.5 ? value : x < 0 ? 2 - tail : tail;
 }
 
@@ -152,4 +160,70 @@ T erfcinv(T z)
     const T small = z > 1 ? 2 - z : z, value = erf_inverse(1 - small, small);
     const T size = small > 0 ? value : select((T)NAN, (T)INFINITY, small == 0);
     return z > 1 ? -size : size;
+}
+
+/* Return the low part of the logarithm of 2^k m, which is that of 2^k `centre` plus 2 atanh(s); `high` is the high part. */
+T log_in_two_parts(T x, T *high)
+{
+    const T scaled = x < LEAST ? x / EPSILON : x;
+    const U bits = AS_U(scaled) - AS_U((T)0.7071067811865476) + AS_U((T)1);
+    const T m = AS_T((bits & (((U)1 << MANTISSA) - 1)) + AS_U((T)0.7071067811865476));
+    const T biased = AS_T((bits >> MANTISSA) | AS_U(1 / (T)EPSILON)) - 1 / (T)EPSILON;
+    const T k = biased - select((T)BIAS, (T)(BIAS + MANTISSA), x < LEAST);
+    const T eighths = rint(m * 8), centre = eighths / 8;
+    const T f = m - centre, d = m + centre, s = f / d, square = s * s;
+    const T remainder = (f - s * d) - product_error(s, d, s * d) - s * (m - (d - centre));
+    /* The logarithms of `centre` and of 2. The first parts have 16 bits after the point, so that their sum is exact. */
+    T first = select((T)0.318450927734375, (T)0.22314453125, eighths < 11);
+    first = select(first, (T)0.1177825927734375, eighths < 10);
+    first = select(first, (T)0, eighths < 9);
+    first = select(first, (T)-0.1335296630859375, eighths < 8);
+    first = select(first, (T)-0.287689208984375, eighths < 7);
+    T second = select((T)2.8033841596158103e-06, (T)-9.799357902442336e-07, eighths < 11);
+    second = select(second, (T)4.428829459545388e-07, eighths < 10);
+    second = select(second, (T)0, eighths < 9);
+    second = select(second, (T)-1.7295385851231463e-06, eighths < 8);
+    second = select(second, (T)7.136532594072561e-06, eighths < 7);
+    first += k * (T)0.693145751953125;
+    second += k * (T)1.4286068203094173e-06;
+    const T sum = first + 2 * s;
+    const T rest = (2 * s - (sum - first)) + (second + 2 * (remainder / d + s * square * POLYNOMIAL(square, ATANH)));
+    *high = sum + rest;
+    return rest - (*high - sum);
+}
+
+/* exp(high + low), without the rounding error of exp(high). */
+T exp_of_two_parts(T high, T low)
+{
+    const T to_bits = (T)1.5 / EPSILON;  /* added to a whole number, moves it to the last bits */
+    const T k = (high * (T)1.4426950408889634 + to_bits) - to_bits;
+    const T r = high - k * (T)0.693145751953125, less = low - k * (T)1.4286068203094173e-06;
+    const T s = r + less, power = 1 + s;
+    const T rest = (s - (power - 1)) + ((less - (s - r)) + s * s * POLYNOMIAL(s, EXP));
+    /* Two factors of about the same size: results may be denormal, or overflow only in the last product. */
+    const T half_k = rint(k / 2);
+    const T first = AS_T((AS_U(half_k + to_bits) << MANTISSA) + AS_U((T)1));
+    const T second = AS_T((AS_U(k - half_k + to_bits) << MANTISSA) + AS_U((T)1));
+    return (power + rest) * first * second;
+}
+
+/* Poles and limits are as in C99. */
+T pow(T x, T y)
+{
+    const T size = fabs(x), exponent = y > (T)1e25 ? (T)1e25 : y < (T)-1e25 ? (T)-1e25 : y;
+    const int ordinary = all(x > 0 && x < INFINITY && y == y);
+    T high;
+    const T low = log_in_two_parts(size, &high);
+    if (!ordinary)
+        high = size == 0 ? -(T)INFINITY : size == INFINITY ? size : high;
+    const T product = exponent * high;
+    const T power = product > LOG_MAX ? (T)LOG_MAX : product < -LOG_MAX ? (T)-LOG_MAX : product;
+    const T error = product_error(exponent, high, product) + exponent * low;
+    T value = exp_of_two_parts(power, power == product ? error : (T)0);
+    if (ordinary)
+        return value;
+    const T halved = y / 2;
+    value = rint(y) == y && rint(halved) != halved && copysign((T)1, x) < 0 ? -value : value;
+    value = x < 0 && size < INFINITY && rint(y) != y ? (T)NAN : x != x ? x : value;
+    return x == 1 || y == 0 ? (T)1 : value;
 }

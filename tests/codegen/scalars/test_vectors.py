@@ -120,11 +120,12 @@ SCIPY = {
 }
 
 
-def vectors(names, arrays):
+def vectors(names, *arguments):
     """Return the results of functions of arrays, which are repeated up to a multiple of the vector width."""
-    padded = [np.resize(x, max(map(len, arrays)) // WIDTH * WIDTH + WIDTH) for x in arrays]
-    results = device_results([(of_scalar(name, [x]), [x]) for name, x in zip(names, padded, strict=True)], WIDTH)
-    return [result[: len(x)] for result, x in zip(results, arrays, strict=True)]
+    longest = max(map(len, arguments[0])) // WIDTH * WIDTH + WIDTH
+    padded = [[np.resize(x, longest) for x in arrays] for arrays in zip(*arguments, strict=True)]
+    results = device_results([(of_scalar(name, x), x) for name, x in zip(names, padded, strict=True)], WIDTH)
+    return [result[: len(x)] for result, x in zip(results, arguments[0], strict=True)]
 
 
 def test_values_are_accurate_to_a_few_units_in_the_last_place():
@@ -161,3 +162,33 @@ def test_lanes_do_not_depend_on_their_neighbours(dtype):
     results = vectors(names, [x] * len(SCIPY) + [x[order]] * len(SCIPY))
     for name, straight, mixed in zip(SCIPY, results, results[len(SCIPY) :]):
         np.testing.assert_array_equal(straight[order], mixed, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_powers_have_c99s_poles_limits_and_signs(dtype):
+    info = np.finfo(dtype)
+    numbers = [0, 1, 2, 3, 0.5, 1.5, np.inf, info.smallest_subnormal, info.tiny, info.max, 1 / info.eps - 1, 1e30, 0.1]
+    numbers += [10, 38, 308, 1024, 1074, 1 - info.epsneg, 1 + info.eps, 2 / info.eps, 1.4142135, 0.70710677]
+    ends = np.array([*numbers, *[-number for number in numbers], np.nan], dtype)
+    x, y = (values.ravel() for values in np.meshgrid(ends, ends))
+    (got,) = vectors(["Pow"], [x], [y])
+    with np.errstate(all="ignore"):
+        known = np.power(x.astype("longdouble"), y.astype("longdouble")).astype(dtype)
+    np.testing.assert_allclose(got, known, rtol=info.eps, atol=info.smallest_subnormal)
+    np.testing.assert_array_equal(np.signbit(got) | np.isnan(known), np.signbit(known) | np.isnan(known))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_powers_are_accurate_to_one_unit_in_the_last_place(dtype):
+    rng = np.random.default_rng(2)
+    large = 300 if dtype == "float64" else 35
+    near_1, exponents = 1 + 10 ** rng.uniform(-7, -1, 2000), 10 ** rng.uniform(0, 4, 2000)
+    x = np.concatenate([10 ** rng.uniform(-large, large, 2000), rng.uniform(0.6, 1.6, 4000), near_1]).astype(dtype)
+    y = np.concatenate([rng.uniform(-1, 1, 2000), rng.normal(size=2000), rng.uniform(-99, 99, 2000), exponents])
+    y = y.astype(dtype)
+    (got,) = vectors(["Pow"], [x], [y])
+    with np.errstate(over="ignore"):
+        known = np.power(x.astype("longdouble"), y.astype("longdouble"))
+        finite = known < np.finfo(dtype).max
+    error = abs(got[finite] - known[finite]) / np.spacing(known[finite].astype(dtype))
+    assert error.max() < 1.4 and error.mean() < 0.26
