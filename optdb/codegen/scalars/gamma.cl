@@ -9,7 +9,8 @@ Sources, by equation:
   Lentz as modified by Thompson and Barnett (1986), and for parameters above 100000 Temme's uniform expansion, 8.12.
   Their common factor is written as a power of e by Stirling's series (DLMF 5.11.1), after Loader, "Fast and accurate
   computation of binomial probabilities" (2000): the large parts of the exponent cancel before they are rounded. Near 1,
-  the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun.
+  the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun. For parameters below 10, the common factor
+  contains the gamma function itself, which is a polynomial between 1 and 2 and has the recurrence 6.1.15.
 
 At poles and limits, all functions return the same values as SciPy, which the host calls. */
 
@@ -68,8 +69,13 @@ T log_less(T u, T y)
 /* x^a e^-x / gamma(a + 1) */
 T gamma_front(T a, T x)
 {
-    if (a < 10)
-        return exp(a * log(x) - x - lgamma(a + 1));
+    if (a < 10) {
+        T factor = 1, rest = a;
+        for (; rest > 1; rest -= 1)
+            factor *= rest;
+        const T d = rest - (T)0.5;
+        return exp(a * log(x) - x) / (factor * POLYNOMIAL(d, GAMMA_OF_1_TO_2));
+    }
     const T y = 1 / (a * a);
     const T stirling = POLYNOMIAL(y, STIRLING) / a;
     return exp(a * log_less((x - a) / a, x / a) - stirling) / sqrt(2 * (T)M_PI * a);
