@@ -13,7 +13,9 @@ because Oclgrind then gives wrong results for vectors.
 - the inverse error functions: polynomials in the logarithm of 1 - x^2 and in its root, as in Giles, "Approximating the
   erfinv function" (2011); in the tails, one step of Halley's method follows, which triples the digits.
 - pow: the exponential of y log(x). The logarithm and the product are sums of two numbers, whose roundings are computed
-  as in Dekker, "A floating-point technique for extending the available precision" (1971). */
+  as in Dekker, "A floating-point technique for extending the available precision" (1971).
+- gamma: the exponential of Stirling's formula, with the same sums; for smaller numbers, a polynomial between 1.125 and
+  2.125 and the recurrence, and for negative numbers, the reflection. */
 
 /* Return the `rest` of factor * (log(product) - less) + rest, the logarithm of the gamma function of x >= 0. */
 T ln_gamma_parts(T x, T *product, T *factor, T *less)
@@ -226,4 +228,48 @@ T pow(T x, T y)
     value = rint(y) == y && rint(halved) != halved && copysign((T)1, x) < 0 ? -value : value;
     value = x < 0 && size < INFINITY && rint(y) != y ? (T)NAN : x != x ? x : value;
     return x == 1 || y == 0 ? (T)1 : value;
+}
+
+/* Return the gamma function of x >= 0 up to 5.125, and for larger numbers 1; its logarithm is then high + low. */
+T gamma_parts(T x, T *high, T *low)
+{
+    const T step = ceil(x - (T)0.125);
+    *high = *low = 0;
+    if (any(step > 5)) {
+        const T factor = x - (T)0.5, inverse = 1 / x, y = inverse * inverse;
+        T log_high;
+        const T log_low = log_in_two_parts(x, &log_high);
+        const T product = factor * log_high, difference = product - x;
+        const T exact = product_error(factor, log_high, product) + factor * log_low + ((product - difference) - x);
+        const T rest = exact + ((T)0.9189385332046728 + inverse * POLYNOMIAL(y, STIRLING_FROM_5));
+        *high = step > 5 ? difference + rest : (T)0;
+        *low = step > 5 ? rest - (*high - difference) : (T)0;
+    }
+    T over = select((T)1, x - 1, step > 2);
+    over *= select((T)1, x - 2, step > 3);
+    over *= select((T)1, x - 3, step > 4);
+    T under = step <= 0 ? x * (x + 1) : x;
+    under = step <= 1 ? under : (T)1;
+    const T d = x - step + (T)0.375;
+    const T value = over * POLYNOMIAL(d, GAMMA_NEAR_2) / under;
+    return step > 5 ? (T)1 : value;
+}
+
+/* Poles and limits are as in gamma of numbers. */
+T gamma(T x)
+{
+    const T size = fabs(x);
+    T high, low;
+    const T factor = gamma_parts(size > 1000 ? (T)1000 : size, &high, &low);
+    T value = factor * exp_of_two_parts(high > LOG_MAX ? (T)LOG_MAX : high, low);
+    value = size < EPSILON ? 1 / x : value;
+    if (!any(x < -EPSILON))
+        return value;
+    const T whole = rint(size), r = size - whole, square = r * r, halved = whole / 2;
+    /* Two factors, because the reciprocal may be denormal although the result is not. */
+    const T half_log = high / 2 > LOG_MAX ? (T)LOG_MAX : high / 2;
+    const T root = exp_of_two_parts(-half_log, low / -2);
+    const T reflected = root / (factor * size * r * POLYNOMIAL(square, SINC)) * root;
+    const T negative = rint(halved) == halved ? -reflected : reflected;
+    return x < -EPSILON ? (r == 0 || size == INFINITY ? (T)NAN : negative) : value;
 }

@@ -6,13 +6,27 @@ import numpy as np
 import pytest
 import scipy.special
 
-from tests.codegen.scalars.device_results import device_results, of_scalar
+from tests.codegen.scalars.device_results import device_results, of_scalar, with_poles
 
 WIDTH = 16
 
 #: Values computed with 60 digits, at the ends of the ranges of the approximations, near zeros, and at the smallest and
 #: the largest numbers. The number after the name is the tolerance relative to the value.
 KNOWN = [
+    (
+        "Gamma",
+        1.2e-15,
+        [
+            *((1e-300, 9.999999999999999e299), (1e-17, 1e17), (0.125, 7.533941598797612)),
+            *((0.5, 1.772453850905516), (1.4616321449683622, 0.8856031944108887), (2.125, 1.0594605373309143)),
+            *((4.125, 7.035480130713102), (5.125, 29.021355539191546), (5.126, 29.065894405360016)),
+            *((23.881419872830264, 1.7784402234148607e22), (171.62, 1.7576826789978127e308)),
+            *((-1e-17, -1e17), (-0.5, -3.544907701811032), (-2.5, -0.9453087204829419)),
+            *((-10.567559165859338, -2.2962788347935876e-07), (-30.28030475815973, -5.885002441326114e-33)),
+            *((-170.5, -3.3127395215386074e-308), (-173.0000000047595, 5.689656558191603e-306)),
+            *((-176.5, -1.196e-321),),
+        ],
+    ),
     (
         "GammaLn",
         8e-16,
@@ -110,6 +124,7 @@ NEGATIVE = [
 ]
 
 SCIPY = {
+    "Gamma": lambda x: with_poles(scipy.special.gamma(x), x),
     "GammaLn": scipy.special.gammaln,
     "Psi": scipy.special.psi,
     "Erf": scipy.special.erf,
