@@ -29,6 +29,10 @@ SHORT = 16
 class Tensor:
     """An array of known shape and dtype that a function computes. Tensors compare by identity."""
 
+    #: The number of matrix elements that a CPU kernel may have to read for each element, if the tensor is computed from
+    #: matrix-vector products.
+    row_length = 0
+
     def __init__(self, shape: Sequence[int], dtype: str) -> None:
         self.shape: tuple[int, ...] = tuple(map(as_int, shape))
         self.dtype = dtype
@@ -91,6 +95,7 @@ class Mapped(Tensor):
         self.program = program
         self.inputs = tuple(inputs)
         self.result = result
+        self.row_length = max((x.row_length for x in inputs), default=0)
 
     @functools.cached_property
     def is_costly(self) -> bool:
@@ -153,6 +158,7 @@ class ViewTensor(Tensor):
         super().__init__(shape, x.dtype)
         self.x = x
         self.coordinates = tuple(coordinates)
+        self.row_length = x.row_length
 
     @functools.cached_property
     def is_affine(self) -> bool:
@@ -166,6 +172,7 @@ class ReshapedTensor(Tensor):
     def __init__(self, x: Tensor, shape: Sequence[int]) -> None:
         super().__init__(shape, x.dtype)
         self.x = x
+        self.row_length = x.row_length
 
 
 class Iota(Tensor):
@@ -303,6 +310,7 @@ class MatrixVector(Tensor):
         super().__init__(matrix.shape[:1], matrix.dtype)
         self.matrix = matrix
         self.vector = vector
+        self.row_length = matrix.shape[1]
 
 
 def spec_of(x: Tensor) -> ArraySpec:

@@ -26,11 +26,13 @@ class LoopGrid:
     group: int
 
 
-def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
+def grid_of(
+    points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False, row_length: int = 0
+) -> LoopGrid:
     """Return the distribution of points on a device; with `is_sequential`, one item computes all points in order.
 
-    The number of parts that accumulate results is the device's maximum or a power of two, so that kernels that read the
-    parts have few variants.
+    `row_length` is the number of matrix elements that each point multiplies. The number of parts that accumulate
+    results is the device's maximum or a power of two, so that kernels that read the parts have few variants.
     """
     points = largest(points, 1)
     # The number of parts suits the example's device; the result is right on all devices.
@@ -38,7 +40,7 @@ def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequentia
     if is_sequential:
         return LoopGrid(1, points, 1, 1)
     if profile.runs_items_serially:
-        parts = power_of_two(-(-points // LEAST_POINTS), units * ITEMS_PER_UNIT)
+        parts = power_of_two(-(-points * (1 + row_length) // LEAST_POINTS), units * ITEMS_PER_UNIT)
         chunk = -(-points // (parts * WIDTH)) * WIDTH
         parts = specialize(-(-points // chunk))
         return LoopGrid(parts, chunk, parts, 1)

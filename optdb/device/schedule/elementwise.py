@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer, Index, LoweredValue, TooLarge
-from optdb.codegen.loops.grids import grid_of
+from optdb.codegen.loops.grids import LoopGrid, grid_of
 from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target, results_of
 from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast
@@ -205,7 +205,9 @@ class ElementwiseSchedule:
                 for at in positions(tensor.shape, looped)
             ]
 
-        node = self._add_loop([tensor.shape[axis] for axis in looped], targets, region.buffer)
+        domain = [tensor.shape[axis] for axis in looped]
+        grid = grid_of(math.prod(domain), self._profile, accumulates=False, row_length=tensor.row_length)
+        node = self._add_loop(domain, targets, region.buffer, grid)
         node.root = tensor
         return node
 
@@ -214,10 +216,8 @@ class ElementwiseSchedule:
         domain: Sequence[int],
         targets: Callable[[Lowering], list[Target]],
         buffer: Buffer,
-        accumulates: bool = False,
-        is_sequential: bool = False,
+        grid: LoopGrid,
     ) -> FusibleLoop:
-        grid = grid_of(math.prod(domain), self._profile, accumulates, is_sequential)
         node = FusibleLoop(domain, grid, targets)
         node.writes = [buffer]
         self._add(node)
@@ -259,7 +259,9 @@ class ElementwiseSchedule:
                 found.append(ScatterStore(value, region.buffer, lowering.index_value(index)))
             return found
 
-        return self._add_loop([x.shape[axis] for axis in looped], targets, region.buffer, is_sequential=True)
+        domain = [x.shape[axis] for axis in looped]
+        grid = grid_of(math.prod(domain), self._profile, accumulates=False, is_sequential=True)
+        return self._add_loop(domain, targets, region.buffer, grid)
 
     def _lower(self, nodes: Sequence[FusibleLoop]) -> None:
         """Add the nodes that store all tensors needed by one loop, or by several loops over one point."""

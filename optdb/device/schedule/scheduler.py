@@ -50,7 +50,7 @@ from optdb.device.tensors import (
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import SymInt, example_value, is_at_most, is_same
+from optdb.runtime.sizes import SymInt, example_value, is_at_most, is_same, largest
 
 #: Maximum number of result elements, and thus of accumulators, for a fold that runs as a loop. If there are more
 #: accumulators than registers, a reduction is faster, although it takes another launch.
@@ -227,7 +227,7 @@ class Schedule(ElementwiseSchedule):
         if not is_at_most(accumulators, self._most_accumulators(tensor.x.size)) or not looped:
             return self._reduce(tensor)
         domain = [tensor.x.shape[axis] for axis in looped]
-        grid = grid_of(math.prod(domain), self._profile, accumulates=True)
+        grid = grid_of(math.prod(domain), self._profile, accumulates=True, row_length=tensor.x.row_length)
         parts = Buffer(accumulators * grid.parts, tensor.acc_dtype, "parts of a fold")
         # The leading axes are the result's axes.
         whole = Stored(parts, (*tensor.shape, grid.parts), is_parts=True)
@@ -247,7 +247,7 @@ class Schedule(ElementwiseSchedule):
             targets(self.lowering(domain))
         except TooLarge:
             return self._reduce(tensor)
-        self._add_loop(domain, targets, parts, accumulates=True)
+        self._add_loop(domain, targets, parts, grid)
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
 
     def _most_accumulators(self, elements: int) -> int:
@@ -325,7 +325,8 @@ class Schedule(ElementwiseSchedule):
 
     def _column_sum(self, tensor: MatrixVector, matrix: Stored) -> Tensor:
         rows, length = matrix.shape[1], matrix.shape[0]
-        grid = grid_of(rows, self._profile, accumulates=True)
+        row_length = largest(length, tensor.vector.row_length)
+        grid = grid_of(rows, self._profile, accumulates=True, row_length=row_length)
         parts = Buffer(length * grid.parts, tensor.dtype, "parts of a product")
         whole = Stored(parts, (grid.parts, length), is_parts=True)
 
@@ -333,7 +334,7 @@ class Schedule(ElementwiseSchedule):
             factor = lowering.evaluate(tensor.vector, [Index.of(0)])
             return [ColumnSum(factor, matrix.buffer, matrix.offset, matrix.strides[1], length, parts)]
 
-        self._add_loop([rows], targets, parts, accumulates=True)
+        self._add_loop([rows], targets, parts, grid)
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _scan(self, tensor: Scanned) -> Stored:
@@ -371,9 +372,8 @@ class Schedule(ElementwiseSchedule):
         if shared:
             zeros = broadcast(Constant(np.zeros((), tensor.dtype)), (parts.size,))
             before = self._store_into(zeros, Stored(parts, (parts.size,)))
-        node = self._add_loop(domain, targets, parts, accumulates=True)
+        node = self._add_loop(domain, targets, parts, grid)
         node.after += before
-        node.grid = grid
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:

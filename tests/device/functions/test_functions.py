@@ -124,7 +124,10 @@ def test_a_linear_model_reads_its_matrix_once(context):
     chance = 1 / (1 + np.exp(-x @ b))
     compare(results, [np.log(chance).sum(), x.T @ chance])
     if context.profile.device_kind == "cpu":
-        assert sum("1000 points" in work for work in plan.device_work) == 1
+        (step,) = [step for step in plan.device_steps if "1000 points" in str(step)]
+        # Few rows with many elements are divided among all compute units.
+        units = context.profile.compute_units
+        assert units == 1 or step.step.grid.parts > 1
 
 
 def test_rows_are_gathered_and_scattered(context):
