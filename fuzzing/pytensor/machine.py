@@ -82,7 +82,8 @@ class UpdatedVariables(RuleBasedStateMachine):
     def begin(self, shape: tuple[int, ...], spec: Spec, mode: str, constants: int, borrows: bool) -> None:
         """Create both sets of shared variables, and the first function.
 
-        Kernels contain lengths up to `constants`. If `borrows` is true, devices read arguments of any size in place.
+        Kernels contain lengths up to `constants`. If `borrows` is true, devices read arguments and write results of
+        any size in place.
         """
         self.scopes = contextlib.ExitStack()
         self.scopes.enter_context(mock.patch.object(sizes, "LARGEST_CONSTANT", constants))

@@ -378,7 +378,7 @@ def test_a_first_run_prints_what_the_program_prints(tmp_path):
 
 @pytest.fixture
 def in_place(monkeypatch):
-    """Makes devices that share host memory read arguments of any size in place."""
+    """Makes devices that share host memory read arguments and write results of any size in place."""
     monkeypatch.setattr(tracer, "LEAST_BORROWED", 1)
     monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
 
@@ -448,3 +448,51 @@ def test_functions_with_updates_read_no_argument_in_place(in_place):
         value = shared.get_value(borrow=True)
         np.testing.assert_array_equal(f(value)[0], np.full(100, 2.0 ** (call + 1)))
         np.testing.assert_array_equal(shared.get_value(), np.full(100, 2.0 ** (call + 1)))
+
+
+def test_results_that_are_written_in_place(in_place):
+    x, v = pt.matrix("x"), pt.vector("v")
+    outputs = [x + v, pt.concatenate([x, 2 * x]), (x * v).sum(axis=0), x, pt.outer(v, v), x + v]
+    f = on_device([x, v], outputs, trust_input=True)
+    kept = []
+    for columns in [40, 40, 40, 30, 40, 30, 30, 40, 40]:
+        a, b = RNG.normal(size=(5, columns)), RNG.normal(size=columns)
+        want = [a + b, np.concatenate([a, 2 * a]), (a * b).sum(axis=0), a, np.outer(b, b), a + b]
+        got = f(a, b)
+        for value, expected in zip(got, want):
+            np.testing.assert_allclose(value, expected, rtol=1e-12)
+            assert value.flags.writeable and value.flags.aligned
+        kept += zip(got[::2], want[::2])
+        for value in got[1::2]:
+            value[...] = np.nan  # results do not share memory
+    for value, expected in kept:
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+def test_memory_of_results_is_used_again_if_the_caller_has_dropped_it(in_place):
+    x = pt.vector("x")
+    f = on_device([x], x + 1, trust_input=True)
+    a = np.arange(100.0)
+    for _ in range(5):
+        f(a)
+    address = f(a).ctypes.data
+    assert f(a).ctypes.data == address
+    part = f(a)[10:20]
+    assert f(a).ctypes.data != address
+    np.testing.assert_array_equal(part, a[10:20] + 1)
+    # A result may be the next call's argument.
+    for _ in range(5):
+        a = f(a)
+    np.testing.assert_array_equal(a, np.arange(100.0) + 5)
+
+
+def test_errors_leave_results_that_are_written_in_place_unchanged(in_place):
+    x, i = pt.vector("x"), pt.lvector("i")
+    f = on_device([x, i], x[i], trust_input=True)
+    a, index = np.arange(100.0), np.arange(50)
+    kept = [f(a, index) for _ in range(4)]
+    with pytest.raises(IndexError):
+        f(a, index + 60)
+    kept.append(f(a, index))
+    for value in kept:
+        np.testing.assert_array_equal(value, a[:50])

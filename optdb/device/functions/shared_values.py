@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.loops.body import Buffer
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
 from optdb.runtime.context import Context
@@ -25,6 +26,7 @@ from optdb.runtime.host_buffers import pays_zero_copy, wrap_host_array
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 from optdb.runtime.pinned_memory import pinned_memory
+from optdb.runtime.recording import ArrayLayout
 
 #: The maximum size of a pinned host array, in bytes.
 _MOST_PINNED = 1 << 28
@@ -111,6 +113,10 @@ class PairedBuffer:
         if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
+    def empty(self) -> HostArray:
+        """Return an uninitialized host array for a copy of the values."""
+        return np.empty_like(self.values)
+
     def enqueue_take(self, out: HostArray) -> Any:
         """Enqueue a copy of the device's values to a host array; return the copy's event, if any."""
         if not self.host.size:
@@ -152,6 +158,60 @@ class BorrowedArgument:
     def enqueue_copy(self, value: Any) -> tuple[Any, Array]:
         """Enqueue a copy of an array to the device; return the copy's event, if any, and the device array."""
         return self._paired.enqueue_send(value), self._paired.array
+
+
+class LentResult:
+    """A large result on a device that shares host memory: plans write the result to an array that the caller gets.
+
+    If the caller has dropped the last call's array, the next call uses its memory again.
+    """
+
+    def __init__(self, context: Context, buffer: Buffer, shape: tuple[int, ...], cell: Cell) -> None:
+        self.buffer = buffer
+        #: Whether the next call may write to memory that the caller gets; otherwise, the result is copied.
+        self.lends = True
+        self._context = context
+        self._shape = shape
+        #: Contains the device array with the result.
+        self._cell = cell
+        self._host: HostArray | None = None
+        self._wrapped: cl.Buffer | None = None
+        self._own_references = 0
+
+    def bind(self, layout: ArrayLayout) -> cl.Buffer | None:
+        """Return the buffer to which the next call writes the result; None if the plan chooses the buffer."""
+        if not self.lends:
+            return None
+        if self._host is None or self._references() != self._own_references:
+            self._host = self.empty()
+            self._wrapped = wrap_host_array(self._context, self._host, writes=True)
+            self._own_references = self._references()
+        return self._wrapped
+
+    def take(self) -> HostArray:
+        """Return the result of a finished call."""
+        array = self._cell[0]
+        if self._host is not None and self._wrapped is not None and array.base_data is self._wrapped:
+            return self._host.view()
+        out = self.empty()
+        self.enqueue_take(out).wait()
+        return out
+
+    def empty(self) -> HostArray:
+        """Return an uninitialized host array for the result."""
+        return np.empty(self._shape, self.buffer.dtype)
+
+    def enqueue_take(self, out: HostArray) -> Any:
+        """Enqueue a copy of the result to a host array; return the copy's event."""
+        array = self._cell[0]
+        return cl.enqueue_copy(array.queue, out, array.base_data, src_offset=array.offset, is_blocking=False)
+
+    def forget(self) -> None:
+        """Drop the traced call's result, so that later calls allocate its memory, which plans may then replace."""
+        self._cell[0] = None
+
+    def _references(self) -> int:
+        return sys.getrefcount(self._host)
 
 
 class Resident:

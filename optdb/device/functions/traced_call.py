@@ -16,6 +16,7 @@ from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.shared_values import (
     BorrowedArgument,
     Cell,
+    LentResult,
     PairedBuffer,
     SharedArgument,
     UpdatedArgument,
@@ -54,13 +55,13 @@ class TracedCall:
     #: Maps an argument's position to the value that the argument must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: For each output, a `PairedBuffer`, a host cell's number, or a constant; None for next values.
-    outputs: list[PairedBuffer | int | HostArray | None] = field(default_factory=list)
+    #: For each output, a `PairedBuffer`, a `LentResult`, a host cell's number, or a constant; None for next values.
+    outputs: list[PairedBuffer | LentResult | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if the next value replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
     #: Maps an argument's position to its next value if the value on the device cannot be replaced, for example because
     #: the shapes differ. Next values have the same form as `outputs`.
-    next_values: dict[int, PairedBuffer | int | HostArray] = field(default_factory=dict)
+    next_values: dict[int, PairedBuffer | LentResult | int | HostArray] = field(default_factory=dict)
     #: The conditions of a function without updates, which are checked when the results are read back.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
@@ -85,7 +86,8 @@ class TracedCall:
         self._takes = list(map(self._take_of, self.outputs))
         self._takes_next = list(map(self._take_of, self.next_values.values()))
         bound, cells = self.memory.bound, self.memory.cells
-        read_by_host = bound.keys() - self.memory.internal
+        lent: dict[ValueId, Callable[[ArrayLayout], Any]] = {x.buffer: x.bind for x in self._lent}
+        read_by_host = (bound.keys() - self.memory.internal) | lent.keys()
         writers = Counter(value for node in self.nodes for value in node.outputs)
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
         returned = {output for output in (*self.outputs, *self.next_values.values()) if isinstance(output, int)}
@@ -107,6 +109,7 @@ class TracedCall:
             constants=bound.keys() - writers.keys() - set(inputs),
             exposed={*inputs, *bound, *shared},
             rebindable_inputs=frozenset(filter(None, (self.buffers[position] for _, position in self.borrowed))),
+            external_outputs=lent,
             overwritten=shared,
             updates=updates,
             clear_before=[cells[following] for following in updates.values()],
@@ -183,9 +186,18 @@ class TracedCall:
             self.return_borrowed()
             raise
 
+    @cached_property
+    def _lent(self) -> list[LentResult]:
+        return [x for x in (*self.outputs, *self.next_values.values()) if isinstance(x, LentResult)]
+
+    def forget_lent(self) -> None:
+        """Drop the device arrays of the traced call's large results."""
+        for result in self._lent:
+            result.forget()
+
     def return_borrowed(self) -> None:
-        """Wait until the device has read the caller's arrays, because the caller may free them after an error."""
-        if self.borrowed:
+        """Wait until the device has finished with memory that may be freed after an error."""
+        if self.borrowed or self._lent:
             finish(self.context)
 
     def commit(self) -> None:
@@ -220,9 +232,9 @@ class TracedCall:
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
             cells[position][0] = argument.shared.proxy(is_done)
 
-    def _take_of(self, output: PairedBuffer | int | HostArray | None) -> Callable[[], Any]:
+    def _take_of(self, output: PairedBuffer | LentResult | int | HostArray | None) -> Callable[[], Any]:
         """Return a function that returns an output's value after a call."""
-        if isinstance(output, PairedBuffer):
+        if isinstance(output, PairedBuffer | LentResult):
             return output.take
         if isinstance(output, np.ndarray):
             return output.copy
@@ -257,12 +269,18 @@ class TracedCall:
         else:
             self.send(cells, borrows=False)
         begin_work(self.context)
-        self.machine()
+        for result in self._lent:
+            result.lends = False  # a later call might free the memory while the device is still writing to it
+        try:
+            self.machine()
+        finally:
+            for result in self._lent:
+                result.lends = True
         self.note_updates(cells, is_done=False)
         found: list[Any] = []
         for output, take in zip(self.outputs, self._takes, strict=True):
-            if isinstance(output, PairedBuffer):
-                found.append(np.empty_like(output.values))
+            if isinstance(output, PairedBuffer | LentResult):
+                found.append(output.empty())
                 events.append(output.enqueue_take(found[-1]))
             else:
                 found.append(take())

@@ -25,6 +25,7 @@ from optdb.device.functions.host_parts import (
 from optdb.device.functions.shared_values import (
     BorrowedArgument,
     Cell,
+    LentResult,
     PairedBuffer,
     SharedArgument,
     UpdatedArgument,
@@ -44,8 +45,8 @@ from optdb.runtime.context import Context
 from optdb.runtime.recording import Untraceable
 from optdb.runtime.sizes import SymInt
 
-#: The minimum size in bytes of arguments that a device reads in place; for smaller ones, changing a plan's buffers in
-#: each call takes longer than copying.
+#: The minimum size in bytes of arguments that a device reads in place, and of results that it writes in place; for
+#: smaller ones, changing a plan's buffers in each call takes longer than copying.
 LEAST_BORROWED = 1 << 21
 
 
@@ -209,14 +210,27 @@ class FunctionTracer:
             self._check_conditions(*conditions)
         self.traced.link()
         self.traced.commit()
-        return self.traced.end(self._cells)
+        results = self.traced.end(self._cells)
+        self.traced.forget_lent()
+        return results
 
-    def _returned(self, output: Value) -> PairedBuffer | int | HostArray:
+    def _returned(self, output: Value) -> PairedBuffer | LentResult | int | HostArray:
         if isinstance(output, HostValue):
             return output.number
         if isinstance(output, Constant):
             return output.value
-        return self._from_host.get(output) or self._download(output).mailbox
+        if output in self._from_host:
+            return self._from_host[output]
+        small = self.context.profile.runs_in_caller
+        if output.nbytes >= LEAST_BORROWED and is_same_memory(self.context) and not small:
+            return self._lent(output)
+        return self._download(output).mailbox
+
+    def _lent(self, tensor: Tensor) -> LentResult:
+        """Store a tensor in memory that each call may replace."""
+        buffer = Buffer(tensor.size, tensor.dtype, "a result")
+        self._schedule.store(tensor, Stored(buffer, tensor.shape))
+        return LentResult(self.context, buffer, tensor.shape, self._memory.cells.setdefault(buffer, [None]))
 
     def _update(self, position: int, following: Value) -> None:
         """Store a next value, on the device if it has the shape of the current value."""
