@@ -27,12 +27,13 @@ PACKED = 1 << 23
 ITEMS_PER_UNIT = 4
 #: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512
-#: `a` is packed if it has at least `LARGE` elements, and there are at least `PANELS` panels of columns.
+#: If neighbouring terms are at least `FAR` bytes apart, CPUs do not prefetch them.
+FAR = 1024
+#: `a` is packed if there are at least `PANELS` panels of columns, and it has at least `LARGE` elements or far terms.
 PANELS = 8
 LARGE = 1 << 18
-#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its row stride is at least `FAR` bytes (a page).
+#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its terms are far.
 ROW_BLOCKS = 8
-FAR = 4096
 
 _CODE = functions("gemm/cpu.cl")
 
@@ -87,10 +88,11 @@ class _Planner:
         self.panels, self.row_blocks = -(-p.n // block.cols), -(-p.m // block.rows)
         # An empty sum has nothing to pack.
         is_far = self.row_blocks >= ROW_BLOCKS and abs(p.b[1]) * itemsize >= FAR
+        is_large = p.m * p.k >= LARGE or abs(p.a[2]) * itemsize >= FAR
         # A vector of columns must not extend past the end of a row.
         is_narrow = p.n < block.cols and p.b[1] < max(p.n, 4)
         self.pack_b = p.k > 0 and (half or p.b[2] != 1 or is_far or is_narrow)
-        self.pack_a = p.k > 0 and (half or (self.panels >= PANELS and p.m * p.k >= LARGE))
+        self.pack_a = p.k > 0 and (half or (self.panels >= PANELS and is_large))
         pieces = p.batch * self.panels * self.row_blocks
         part_count = min(-(-2 * units // pieces), p.k // PART)
         self.part = p.k if part_count < 2 else -(-p.k // part_count)
