@@ -95,7 +95,7 @@ class Mapped(Tensor):
         self.program = program
         self.inputs = tuple(inputs)
         self.result = result
-        self.row_length = max((x.row_length for x in inputs), default=0)
+        self.row_length = functools.reduce(largest, [x.row_length for x in inputs], 0)
 
     @functools.cached_property
     def is_costly(self) -> bool:

@@ -28,6 +28,10 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.sizes import broadcast_shapes, is_at_most, is_same
 
 _FLOATS = ("float16", "float32", "float64")
+#: The dtypes of integer matrices that are multiplied as matrices of another dtype.
+_WIDENED = ("int8", "uint8", "int16", "uint16")
+#: The dtypes of matrices that the device's matrix products support.
+_MULTIPLIED = (*_FLOATS, "int32", "uint32", "int64", "uint64")
 
 
 @described.register(Dot)
@@ -53,8 +57,12 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     dtype = a.dtype
     if not rows * inner * columns:
         return broadcast(Constant(np.zeros((), dtype)), (rows, columns))
+    is_vector = is_same(rows, 1) or is_same(columns, 1)
+    if dtype in _WIDENED and not is_vector:
+        return cast(product(cast(a, "uint32"), cast(b, "uint32")), dtype)
     # Small products, and products with short sums, are fused with other nodes.
-    if dtype not in _FLOATS or is_at_most(inner, UNROLLED) or is_at_most(rows * columns, UNROLLED):
+    is_fused = is_at_most(inner, UNROLLED) or is_at_most(rows * columns, UNROLLED)
+    if is_fused or dtype not in (_FLOATS if is_vector else _MULTIPLIED):
         terms = applied("Mul", dtype, transposed(a, [0, None, 1]), transposed(b, [None, 1, 0]))
         return folded("Add", terms, [2], dtype)
     if is_same(columns, 1):
@@ -76,9 +84,11 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
         return broadcast(Constant(np.zeros((), dtype)), shape)
     if is_same(count, 1):
         return reshaped(product(reshaped(a, (rows, inner)), reshaped(b, (inner, columns))), shape)
+    if dtype in _WIDENED:
+        return cast(batched_product(cast(a, "uint32"), cast(b, "uint32")), dtype)
     a = reshaped(broadcast(a, (*batch, rows, inner)), (count, rows, inner))
     b = reshaped(broadcast(b, (*batch, inner, columns)), (count, inner, columns))
-    if dtype not in _FLOATS or is_at_most(inner, UNROLLED):
+    if dtype not in _MULTIPLIED or is_at_most(inner, UNROLLED):
         terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
         return reshaped(folded("Add", terms, [3], dtype), shape)
     return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)

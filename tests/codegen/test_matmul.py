@@ -40,7 +40,7 @@ def context_of(device_kind):
     context = Context("opencl")
     context.profile = context.profile.as_kind(device_kind)
     if device_kind == "gpu":
-        for dtype in ("float16", "float32", "float64"):
+        for dtype in ("float16", "float32", "float64", "uint32", "uint64"):
             blocks.choose(context, dtype, blocks.TunedBlocks(SMALL_TILES))
     return context
 
@@ -112,6 +112,22 @@ def test_matrices_and_their_transposes(device_kind, m, k, n, orders):
     z = empty(context, (m, n), "float32")
     matmul(kernels_of(device_kind, "float32"), context, x, v, z)
     close(to_host(z), np.dot(a, b), k)
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("shape", [(1, 33, 40, 17), (3, 7, 5, 2), (2, 1, 300, 20), (2, 0, 4, 3), (2, 3, 0, 4)])
+def test_products_of_integers_wrap(device_kind, dtype, shape):
+    context, (batch, m, k, n) = context_of(device_kind), shape
+    limits, rng = np.iinfo(dtype), np.random.default_rng(k)
+    a, b, y = (
+        rng.integers(limits.min, limits.max, size, dtype, endpoint=True)
+        for size in ((batch, m, k), (1, k, n), (batch, m, n))
+    )
+    for orders, beta in [((0, 1, 2), 0), ((0, 2, 1), 1)]:
+        x, v, z = (put(context, value, orders, (1, 1, 1)) for value in (a, b, y))
+        matmul(kernels_of(device_kind, dtype), context, x, v, z, 1, z, beta)
+        np.testing.assert_array_equal(to_host(z), np.matmul(a, b) + np.dtype(dtype).type(beta) * y)
 
 
 @functools.cache

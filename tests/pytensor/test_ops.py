@@ -308,6 +308,24 @@ def test_batched_products():
     )
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_products_of_integers(dtype):
+    s, t = pt.tensor("s", shape=(None, None), dtype=dtype), pt.tensor("t", shape=(None, None), dtype=dtype)
+    u = pt.tensor("u", shape=(None, None, None), dtype=dtype)
+
+    def values(*shape):
+        if dtype == "bool":
+            return RNG.integers(0, 2, shape).astype(bool)
+        limits = np.iinfo(dtype)
+        return RNG.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+    given = [
+        [values(m, k), values(n, k), values(3, k, k)] for m, k, n in [(17, 40, 9), (30, 20, 1), (1, 33, 5), (3, 5, 4)]
+    ]
+    given += [[values(0, 4), values(3, 4), values(0, 4, 4)], [values(2, 0), values(3, 0), values(2, 0, 0)]]
+    compare([s, t, u], [s @ t.T, pt.matmul(u, u)], *given)
+
+
 def test_checks_are_computed_on_the_device():
     positive = Assert("x has to be positive")(x, pt.all(x > 0))
     f = compare([x], [pt.log(positive).sum(), x * 2], [np.abs(A)])

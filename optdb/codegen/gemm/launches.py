@@ -141,7 +141,7 @@ def run(
     plan: GemmPlan, kernels: Kernels, context: Context, arrays: Mapping[str, Array], alpha: float, beta: float
 ) -> None:
     """Run a plan; `arrays` maps the letters a, b, y and z to the arrays."""
-    factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
+    factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1)}
 
     def launch(arrays: Mapping[str, Array]) -> None:
         for step in plan.launches:

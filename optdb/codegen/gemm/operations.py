@@ -1,4 +1,4 @@
-"""Operations that multiply matrices and vectors of one floating-point dtype, scaled by factors from the host."""
+"""Operations that multiply matrices and vectors of one dtype, scaled by factors from the host."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Product(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         a, b, *factor = inputs
         z = output_array(outputs[0], self.context, (*a.shape[:-1], *b.shape[1:]), self.dtype)
-        alpha = as_float(factor[0]) if factor else 1.0
+        alpha = as_float(factor[0]) if factor else 1
         if self._of_matrices:
             matmul(kernels, self.context, a, b, z, alpha, precision=self.precision)
         elif b.ndim == 2:

@@ -95,6 +95,14 @@ class GroupTile:
         return {name.upper(): length for name, length in vars(self).items()} | {"ITEMS": self.items}
 
 
+def kernel_dtype(dtype: str) -> str:
+    """Return the dtype of the kernels for matrices of a dtype: integers are multiplied as unsigned integers.
+
+    The bits of the results are the same, but C does not define the overflow of signed integers.
+    """
+    return f"u{dtype}" if dtype.startswith("int") else dtype
+
+
 def dtype_of(arithmetic: Arithmetic) -> str:
     """Return the dtype of the matrices."""
     return "float16" if arithmetic == "float16" else "float32"

@@ -11,7 +11,7 @@ from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores, warpg
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
 from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
-from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
+from optdb.codegen.gemm.problem import Precision, Problem, check, classify, kernel_dtype, steps
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import Kernels
 from optdb.codegen.source import load_w, work_dtype
@@ -27,7 +27,8 @@ _ALIGNMENT = 16
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matmul` launches for float16, float32 or float64 matrices."""
+    """Return the kernels that `matmul` launches for matrices of floats, or of integers of 32 or 64 bits."""
+    dtype = kernel_dtype(dtype)
     return kernels_of(set(chosen(context, dtype).values()), dtype, context)
 
 
@@ -49,9 +50,9 @@ def matmul(
     a: Array,
     b: Array,
     z: Array,
-    alpha: float = 1.0,
+    alpha: float = 1,
     y: Array | None = None,
-    beta: float = 0.0,
+    beta: float = 0,
     precision: Precision = "highest",
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, for each matrix of a batch if the arrays have three dimensions.
@@ -81,12 +82,12 @@ def matmul(
     # An exported file contains only the kernels of its functions.
     families = FAMILIES if tracing() is None else (_own_tiles,)
     is_aligned = families is FAMILIES and a.offset % _ALIGNMENT == b.offset % _ALIGNMENT == 0
-    request = Request(problem, z.dtype.name, precision, is_transposed, is_aligned)
+    request = Request(problem, kernel_dtype(z.dtype.name), precision, is_transposed, is_aligned)
     arrays = {"a": a, "b": b, "y": y, "z": z}
     failed: tuple[str, ...] = ()
     while True:
         product = prepared(families, context, request, failed, owner=chosen(context, request.dtype))
-        if compute(product, request, kernels, context, arrays, alpha, beta if add else 0.0):
+        if compute(product, request, kernels, context, arrays, alpha, beta if add else 0):
             return
         failed += (product.name,)
 
