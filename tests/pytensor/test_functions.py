@@ -380,6 +380,7 @@ def test_a_first_run_prints_what_the_program_prints(tmp_path):
 def in_place(monkeypatch):
     """Makes devices that share host memory read arguments and write results of any size in place."""
     monkeypatch.setattr(tracer, "LEAST_BORROWED", 1)
+    monkeypatch.setattr(tracer, "LEAST_LENT", 1)
     monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
 
 

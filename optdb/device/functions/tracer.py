@@ -48,6 +48,7 @@ from optdb.runtime.sizes import SymInt
 #: The minimum size in bytes of arguments that a device reads in place, and of results that it writes in place; for
 #: smaller ones, changing a plan's buffers in each call takes longer than copying.
 LEAST_BORROWED = 1 << 21
+LEAST_LENT = 1 << 19
 
 
 class Retrace(Exception):
@@ -222,7 +223,7 @@ class FunctionTracer:
         if output in self._from_host:
             return self._from_host[output]
         small = self.context.profile.runs_in_caller
-        if output.nbytes >= LEAST_BORROWED and is_same_memory(self.context) and not small:
+        if output.nbytes >= LEAST_LENT and is_same_memory(self.context) and not small:
             return self._lent(output)
         return self._download(output).mailbox
 
