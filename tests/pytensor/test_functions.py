@@ -376,6 +376,32 @@ def test_a_first_run_prints_what_the_program_prints(tmp_path):
     assert (done.stdout, done.stderr) == ("3.0\n", "")
 
 
+ROWS = """
+import numpy as np, pytensor, pytensor.tensor as pt
+import optdb.pytensor
+from pytensor.compile.mode import Mode
+
+mode = Mode(optdb.pytensor.OpenCLLinker(device="oclgrind"), optdb.pytensor.OPENCL.provided_optimizer)
+x, i, v = pt.fmatrix("x"), pt.lvector("i"), pt.fvector("v")
+outputs = [x[i], x[i, 1:], x[i, ::2], x[:, i], x * v[:, None] + pt.arange(x.shape[1])]
+f = pytensor.function([x, i, v], outputs, mode=mode)
+for rows, columns in [(20, 3), (20, 17), (7, 32)]:
+    a = np.arange(rows * columns, dtype="float32").reshape(rows, columns)
+    b, c = np.array([0, 2, min(rows, columns) - 1]), np.linspace(0, 1, rows, dtype="float32")
+    wanted = [a[b], a[b, 1:], a[b, ::2], a[:, b], a * c[:, None] + np.arange(columns)]
+    for got, want in zip(f(a, b, c), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    f(a, np.full(3, -1), c)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_for_incomplete_vectors_stay_inside_arrays(tmp_path):
+    env = {**os.environ, "OCLGRIND_LOG": str(tmp_path / "log.txt")}
+    subprocess.run([sys.executable, "-c", ROWS], check=True, env=env)
+    assert (tmp_path / "log.txt").read_text() == ""
+
+
 @pytest.fixture
 def in_place(monkeypatch):
     """Makes devices that share host memory read arguments and write results of any size in place."""

@@ -21,7 +21,7 @@ from optdb.codegen.loops.targets import (
     results_of,
 )
 from optdb.codegen.reductions.folds import identity_of
-from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.code import RowInputs, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type
@@ -65,7 +65,8 @@ class LoopCode:
         uniform = [name for name, source in zip(names, self.loop.body.sources) if self.loop.is_uniform(source)]
         wrong_functions = self.loop.profile.quirks.wrong_vector_functions
         program = self._with_size_arguments(self.loop.program)
-        code = scalar_code(program, names, outputs, uniform, self.loop.width, helpers, wrong_functions)
+        rows = self._row_inputs(names)
+        code = scalar_code(program, names, outputs, uniform, self.loop.width, helpers, wrong_functions, rows)
         once = [*self._uniform_loads(names), code.once]
         declared = [f"{self._type(dtype)} {name};" for name, dtype in zip(outputs, self.loop.program.out_dtypes)]
         aliases = [
@@ -82,7 +83,7 @@ class LoopCode:
         functions_used = dict.fromkeys([*self._functions(names), *target_code.functions])
         words = {
             **(self._chunk_words(names) if self.loop.is_serial else self._item_words()),
-            "OFFSETS": joined(self._offsets(names)),
+            "OFFSETS": joined([*self._offsets(names), *self._row_loads(names), code.by_row]),
             "FINISH": joined(target_code.finish),
         }
         item = "GID_0" if not self.loop.is_serial else "0" if self._is_function else "get_global_id(0)"
@@ -95,6 +96,33 @@ class LoopCode:
         template = functions("elementwise.cl")["chunked"] if self.loop.is_serial else _CODE["loop"]
         source = "".join([ROUND_EACH_STEP, helpers.source, *functions_used, filled(template, **words)])
         return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
+
+    def _row_inputs(self, names: Sequence[str]) -> RowInputs:
+        """Return what is known about the sources along a row."""
+        sources = dict(zip(names, self.loop.body.sources))
+        constant = [name for name, source in sources.items() if self.loop.is_constant_in_rows(source)]
+        if self.loop.width == 1:
+            return RowInputs(constant)
+        indices = {name: source.index for name, source in sources.items() if isinstance(source, LoopIndex)}
+        counting = {name: f"{name}_p" for name, index in indices.items() if self.loop.factors(index)[-1] == 1}
+
+        def read(dtype: str, address: str) -> str:
+            return f"{Operand.of('t', dtype).reader('loop')}({address}, 1, count)"
+
+        return RowInputs(constant, counting, read)
+
+    def _row_loads(self, names: Sequence[str]) -> list[str]:
+        """Return the statements that load the values that are constant in a row."""
+        lines = []
+        for name, source in zip(names, self.loop.body.sources):
+            if not self.loop.is_constant_in_rows(source):
+                continue
+            if isinstance(source, LoopIndex):
+                lines.append(f"const long {name} = {name}_p;")
+            elif isinstance(source, Load):
+                operand, array = Operand.of(name, source.buffer.dtype), self.name_of(source.buffer)
+                lines.append(f"const {operand.computed} {name} = {operand.load}({array}_at[{name}_p]);")
+        return lines
 
     def _item_words(self) -> dict[str, str]:
         """Return the placeholders of a kernel whose items process points with a grid stride."""
@@ -195,15 +223,19 @@ class LoopCode:
     def _loads(self, names: Sequence[str]) -> list[str]:
         lines = []
         for name, source in zip(names, self.loop.body.sources):
-            if self.loop.is_uniform(source) or isinstance(source, LengthValue):
+            if isinstance(source, LengthValue) or self.loop.is_uniform(source):
+                continue
+            if self.loop.is_constant_in_rows(source):
                 continue
             if isinstance(source, RowProduct):
                 lines += self._row_product(name, source)
                 continue
             step = self.sizes.text(self.loop.factors(source.index)[-1])
             if isinstance(source, LoopIndex):
-                lanes = f"(long{WIDTH})({', '.join(map(str, range(WIDTH)))})"
-                value = f"(long{WIDTH})({name}_p) + {step} * {lanes}" if self.loop.width > 1 else f"{name}_p"
+                # Lanes beyond the end of a row repeat the last one, because a table may be read at these indices.
+                lanes = f"min((int{WIDTH})({', '.join(map(str, range(WIDTH)))}), (int{WIDTH})(count - 1))"
+                vector = f"(long{WIDTH})({name}_p) + {step} * convert_long{WIDTH}({lanes})"
+                value = vector if self.loop.width > 1 else f"{name}_p"
                 lines.append(f"const {self._type('int64')} {name} = {value};")
                 continue
             operand, array = Operand.of(name, source.buffer.dtype), self.name_of(source.buffer)
@@ -264,6 +296,8 @@ class LoopCode:
         found = []
         if len(self.loop.domain) > 1:
             found.append(_CODE["quotient"])
+        tables = [buffer.dtype for buffer in self.loop.body.tables] if self.loop.width > 1 else []
+        found += [Operand.of("t", dtype).lane_reader("loop") for dtype in tables]
         for name, source in zip(names, self.loop.body.sources):
             if isinstance(source, Load) and self.loop.width > 1 and not self.loop.is_uniform(source):
                 found.append(Operand.of(name, source.buffer.dtype).lane_reader("loop"))

@@ -149,6 +149,12 @@ class LoopKernel:
             return False
         return self.is_scalar or isinstance(source, LengthValue) or (isinstance(source, Load) and source.index.is_const)
 
+    def is_constant_in_rows(self, source: object) -> bool:
+        """Return whether a source, which is not uniform, is read once per row: items of CPUs compute whole rows."""
+        if not self.is_serial or len(self.domain) < 2 or self.is_uniform(source):
+            return False
+        return isinstance(source, Load | LoopIndex) and not self.factors(source.index)[-1]
+
     def _extent(self, index: Index) -> int:
         """Return a number that is larger than any absolute value of an index."""
         steps = ((self.body.domain[axis], by) for axis, by in index.terms if isinstance(axis, int))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from optdb.codegen.scalars.expressions import NotInVectors, ScalarEmitter, VectorEmitter, expression
 from optdb.codegen.scalars.helpers import Helpers
@@ -23,6 +23,20 @@ class ScalarCode:
     dtypes: frozenset[str]
     #: Hoisted statements, which must precede the loop over elements.
     once: str
+    #: Hoisted statements, which must be executed for each row.
+    by_row: str
+
+
+@dataclass(frozen=True)
+class RowInputs:
+    """What is known about a program's inputs if the program runs along rows."""
+
+    #: Names of inputs that are the same for all elements of a row.
+    constant: Collection[str] = ()
+    #: Maps the names of integers that increase by one along a row to an expression for the first integer of a vector.
+    counting: Mapping[str, str] = field(default_factory=dict)
+    #: Returns a call that reads a vector of neighbours of a dtype, given the address of the first one.
+    read: Callable[[str, str], str] = lambda dtype, address: ""
 
 
 def scalar_code(
@@ -33,21 +47,23 @@ def scalar_code(
     width: int = 1,
     helpers: Helpers | None = None,
     wrong_functions: frozenset[str] = frozenset(),
+    rows: RowInputs = RowInputs(),
 ) -> ScalarCode:
     """Return the OpenCL C of a program, given the names of its inputs and outputs; raise NoCode if a step has no code.
 
     Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
-    are vectors. `helpers` collects called functions. `wrong_functions` are the scalar ops whose vector functions are
-    wrong in the driver; other code replaces them.
+    are vectors, except for inputs that `rows` names as constant. `helpers` collects called functions. `wrong_functions`
+    are the scalar ops whose vector functions are wrong in the driver; other code replaces them.
     """
-    writer = _CodeWriter(uniform, width, helpers, wrong_functions)
+    writer = _CodeWriter(uniform, width, helpers, wrong_functions, rows)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
         spread = width > 1 and writer.is_uniform(value)
         writer.lines.append(f"{name} = {f'({c_type(dtype)}{width})({value})' if spread else value};")
     used = frozenset(writer.used.union(program.dtypes, program.out_dtypes))
-    return ScalarCode(writer.helpers.source, "\n".join(writer.lines), used, "\n".join(writer.once))
+    hoisted = "\n".join(writer.once), "\n".join(writer.by_row)
+    return ScalarCode(writer.helpers.source, "\n".join(writer.lines), used, *hoisted)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -65,14 +81,23 @@ class _CodeWriter:
     """Writes the steps of programs one after another, and gives each result a unique name."""
 
     def __init__(
-        self, uniform: Collection[str], width: int, helpers: Helpers | None, wrong_functions: frozenset[str]
+        self,
+        uniform: Collection[str],
+        width: int,
+        helpers: Helpers | None,
+        wrong_functions: frozenset[str],
+        rows: RowInputs,
     ) -> None:
         self.lines: list[str] = []
         self.once: list[str] = []
+        self.by_row: list[str] = []
         self.helpers = helpers or Helpers()
         self.used: set[str] = set()
         self._uniform = set(uniform)
-        self._hoists = bool(uniform) or width > 1
+        self._constant = set(rows.constant)
+        self._counting = dict(rows.counting)
+        self._read_neighbours = rows.read
+        self._hoists = bool(uniform) or bool(rows.constant) or width > 1
         self._width = width
         self._wrong_functions = wrong_functions
         self._names = 0
@@ -90,8 +115,7 @@ class _CodeWriter:
         self._names += 1
         emitter = ScalarEmitter(scalar, dtypes, values, self.helpers, self.used)
         if self._hoists and all(map(self.is_uniform, values)):
-            self._uniform.add(name)
-            self.once.append(_declared(name, emitter))
+            self._hoist(name, values, _declared(name, emitter))
         elif self._width == 1:
             self.lines.append(_declared(name, emitter))
         elif emitter.is_complex:
@@ -100,9 +124,18 @@ class _CodeWriter:
             self._vector(name, emitter)
         return name, scalar.dtype
 
+    def _hoist(self, name: str, values: Sequence[str], line: str) -> None:
+        is_constant = not self._constant.isdisjoint(values)
+        (self._constant if is_constant else self._uniform).add(name)
+        (self.by_row if is_constant else self.once).append(line)
+
     def is_uniform(self, value: str) -> bool:
-        """Return whether a value is the same for all elements: a uniform input, a literal, or an expression of both."""
-        return value in self._uniform or not value.isidentifier() or value in ("NAN", "INFINITY")
+        """Return whether a value is the same for all elements of a row.
+
+        Such values are uniform inputs, inputs that are constant in a row, literals, and expressions of these.
+        """
+        is_literal = not value.isidentifier() or value in ("NAN", "INFINITY")
+        return is_literal or value in self._uniform or value in self._constant
 
     def flush(self) -> None:
         """Write the pending statements in a loop over the lanes of vectors."""
@@ -124,7 +157,23 @@ class _CodeWriter:
             ]
         self._pending, self._read, self._made = [], {}, {}
 
+    def _first_of(self, emitter: ScalarEmitter) -> str | None:
+        """Return the first of the integers that an addition computes if they increase by one, else None."""
+        if emitter.scalar.name != "Add" or emitter.out != "int64":
+            return None
+        counting = [self._counting[arg] for arg in emitter.args if arg in self._counting]
+        others = [arg for arg in emitter.args if arg not in self._counting]
+        return " + ".join([*counting, *others]) if len(counting) == 1 and all(map(self.is_uniform, others)) else None
+
     def _vector(self, name: str, emitter: ScalarEmitter) -> None:
+        first = self._first_of(emitter)
+        if first is not None:
+            self._counting[name] = first
+        if emitter.scalar.name == "Element" and emitter.args[0] in self._counting:
+            index = f"{self._counting[emitter.args[0]]} + {emitter.scalar['offset']}"
+            value = self._read_neighbours(emitter.out, f"&{emitter.scalar['array']}_at[{index}]")
+            self.lines.append(f"const {emitter.type()}{self._width} {name} = {value};")
+            return
         try:
             is_wrong = emitter.scalar.name in self._wrong_functions
             lanes = VectorEmitter(**vars(emitter), width=self._width, is_uniform=self.is_uniform, is_wrong=is_wrong)
