@@ -28,6 +28,8 @@ from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.sizes import broadcast_shapes, is_at_most, is_same
 
 _FLOATS = ("float16", "float32", "float64")
+#: Batched products with at most this many terms in each sum are fused with other nodes.
+_FEW_TERMS = UNROLLED // 2
 #: The dtypes of integer matrices that are multiplied as matrices of another dtype.
 _WIDENED = ("int8", "uint8", "int16", "uint16")
 #: The dtypes of matrices that the device's matrix products support.
@@ -88,7 +90,7 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
         return cast(batched_product(cast(a, "uint32"), cast(b, "uint32")), dtype)
     a = reshaped(broadcast(a, (*batch, rows, inner)), (count, rows, inner))
     b = reshaped(broadcast(b, (*batch, inner, columns)), (count, inner, columns))
-    if dtype not in _MULTIPLIED or is_at_most(inner, UNROLLED):
+    if dtype not in _MULTIPLIED or is_at_most(inner, _FEW_TERMS):
         terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
         return reshaped(folded("Add", terms, [3], dtype), shape)
     return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)

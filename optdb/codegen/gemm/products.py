@@ -143,9 +143,13 @@ FAMILIES: tuple[Family[GemmPlan | None], ...] = (
 def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> GemmPlan:
     """Return a plan for a product; `blocks` maps each class to its block shape."""
     units = context.profile.compute_units
-    block = blocks[classify(problem.batch, problem.m, problem.n, units)]
+    name = classify(problem.batch, problem.m, problem.n, units)
+    block = blocks[name]
+    if isinstance(block, ItemBlock) and name == "narrow" and problem.n > block.cols:
+        block = blocks["square"]  # several narrow panels take longer than one that is wider
     if isinstance(block, GroupBlock):
         block = gpu.block_of(blocks, problem, units)
         return gpu.plan(problem, block, units)
+    assert isinstance(block, ItemBlock)  # all blocks of a device are of one class
     item = np.dtype(work_dtype(dtype)).itemsize
     return cpu.plan(problem, block, units, load_w(dtype) != "", item)
