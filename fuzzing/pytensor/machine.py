@@ -88,8 +88,7 @@ class UpdatedVariables(RuleBasedStateMachine):
         self.scopes = contextlib.ExitStack()
         self.scopes.enter_context(mock.patch.object(sizes, "LARGEST_CONSTANT", constants))
         if borrows:
-            self.scopes.enter_context(mock.patch.object(tracer, "LEAST_BORROWED", 1))
-            self.scopes.enter_context(mock.patch.object(tracer, "LEAST_LENT", 1))
+            self.scopes.enter_context(mock.patch.object(tracer, "LEAST_IN_PLACE", 1))
             self.scopes.enter_context(mock.patch.object(host_buffers, "MIN_ZERO_COPY_BYTES", 1))
         # Python ignores SIGINT if a shell has started it in the background.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))

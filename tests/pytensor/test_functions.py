@@ -405,8 +405,7 @@ def test_kernels_for_incomplete_vectors_stay_inside_arrays(tmp_path):
 @pytest.fixture
 def in_place(monkeypatch):
     """Makes devices that share host memory read arguments and write results of any size in place."""
-    monkeypatch.setattr(tracer, "LEAST_BORROWED", 1)
-    monkeypatch.setattr(tracer, "LEAST_LENT", 1)
+    monkeypatch.setattr(tracer, "LEAST_IN_PLACE", 1)
     monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 1)
 
 

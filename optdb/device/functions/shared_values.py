@@ -146,9 +146,16 @@ class BorrowedArgument:
         if self._array is not None and value is self._source:
             return self._array
         is_fitting = isinstance(value, np.ndarray) and value.dtype == self._dtype
-        self._array = _in_place(self._context, value) if is_fitting else None
-        self._source = None if self._array is None else value
-        return self.copy(value) if self._array is None else self._array
+        buffer = wrap_host_array(self._context, value) if is_fitting else None
+        if buffer is None:
+            self._array = self._source = None
+            return self.copy(value)
+        if self._array is None:
+            self._array = DeviceArray(self._context.queue, (value.size,), value.dtype, data=buffer)
+        else:  # creating an array takes longer than creating a buffer
+            self._array.base_data = buffer
+        self._source = value
+        return self._array
 
     def copy(self, value: Any) -> Array:
         """Return a device array with a copy of an array; the device must not be using earlier copies."""

@@ -47,8 +47,7 @@ from optdb.runtime.sizes import SymInt
 
 #: The minimum size in bytes of arguments that a device reads in place, and of results that it writes in place; for
 #: smaller ones, changing a plan's buffers in each call takes longer than copying.
-LEAST_BORROWED = 1 << 21
-LEAST_LENT = 1 << 19
+LEAST_IN_PLACE = 1 << 19
 
 
 class Retrace(Exception):
@@ -112,7 +111,7 @@ class FunctionTracer:
             self.traced.shared[position] = UpdatedArgument(self.context)
         elif resident:
             self.traced.shared[position] = SharedArgument(self.context)
-        elif not self._updates and tensor.nbytes >= LEAST_BORROWED and is_same_memory(self.context):
+        elif not self._updates and tensor.nbytes >= LEAST_IN_PLACE and is_same_memory(self.context):
             # With updates, the array could be a view of a shared variable's memory, which a call overwrites.
             self.traced.borrowed.append((BorrowedArgument(self.context, tensor.shape, tensor.dtype), position))
         else:
@@ -223,7 +222,7 @@ class FunctionTracer:
         if output in self._from_host:
             return self._from_host[output]
         small = self.context.profile.runs_in_caller
-        if output.nbytes >= LEAST_LENT and is_same_memory(self.context) and not small:
+        if output.nbytes >= LEAST_IN_PLACE and is_same_memory(self.context) and not small:
             return self._lent(output)
         return self._download(output).mailbox
 
