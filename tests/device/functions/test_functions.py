@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.device.expressions import (
     applied,
@@ -128,6 +129,24 @@ def test_a_linear_model_reads_its_matrix_once(context):
         # Few rows with many elements are divided among all compute units.
         units = context.profile.compute_units
         assert units == 1 or step.step.grid.parts > 1
+
+
+@pytest.mark.parametrize("columns", [1, 3, 16, 33])
+def test_values_of_a_row_are_computed_once(context, columns):
+    index = RNG.integers(0, 300, 300)
+    x, y = RNG.normal(size=(300, columns)), RNG.uniform(size=300)
+
+    def describe(tx, ty):
+        taken = view(tx, (300, columns), rows(Constant(index), 1))
+        return [applied("Mul", F, taken, transposed(applied("Sqrt", F, ty), [0, None]))]
+
+    results, plan = computed(context, describe, x, y)
+    compare(results, [x[index] * np.sqrt(y)[:, None]])
+    step = plan.device_steps[-1]
+    if context.profile.runs_items_serially and columns > 1 and isinstance(step, steps.CompiledFusedKernel):
+        # No value is loaded in all lanes of a vector, and only the table's elements are loaded as vectors.
+        code = LoopCode(step.step.kernel).source
+        assert ", 0L, count)" not in code and code.count(", 1, count)") == 1
 
 
 def test_rows_are_gathered_and_scattered(context):
