@@ -25,10 +25,11 @@ from optdb.device.tensors import Constant, Coordinate, MatrixProduct, MatrixVect
 from optdb.pytensor.dispatch import OnHost, batched, described, tensors_of
 from optdb.pytensor.operations import computed
 from optdb.pytensor.tracing import GraphTrace
+from optdb.runtime.context import Context
 from optdb.runtime.sizes import broadcast_shapes, is_at_most, is_same
 
 _FLOATS = ("float16", "float32", "float64")
-#: Batched products with at most this many terms in each sum are fused with other nodes.
+#: On CPUs, batched products with at most this many terms in each sum are fused with other nodes.
 _FEW_TERMS = UNROLLED // 2
 #: The dtypes of integer matrices that are multiplied as matrices of another dtype.
 _WIDENED = ("int8", "uint8", "int16", "uint16")
@@ -48,7 +49,7 @@ def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: Gr
     x, y = tensors_of(inputs)
     if x.shape[0] != y.shape[0]:
         raise ValueError(f"batches of {x.shape[0]} and {y.shape[0]} matrices cannot be multiplied")
-    return [batched_product(cast(x, dtype), cast(y, dtype))]
+    return [batched_product(cast(x, dtype), cast(y, dtype), trace.context)]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return MatrixProduct(a, b).outputs[0]
 
 
-def batched_product(a: Tensor, b: Tensor) -> Tensor:
+def batched_product(a: Tensor, b: Tensor, context: Context) -> Tensor:
     """Return the matrix products of two arrays with the same dtype; their batch axes are broadcast."""
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if a.shape[-1] != b.shape[-2]:
@@ -87,10 +88,11 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
     if is_same(count, 1):
         return reshaped(product(reshaped(a, (rows, inner)), reshaped(b, (inner, columns))), shape)
     if dtype in _WIDENED:
-        return cast(batched_product(cast(a, "uint32"), cast(b, "uint32")), dtype)
+        return cast(batched_product(cast(a, "uint32"), cast(b, "uint32"), context), dtype)
     a = reshaped(broadcast(a, (*batch, rows, inner)), (count, rows, inner))
     b = reshaped(broadcast(b, (*batch, inner, columns)), (count, inner, columns))
-    if dtype not in _MULTIPLIED or is_at_most(inner, _FEW_TERMS):
+    few = _FEW_TERMS if context.profile.runs_items_serially else UNROLLED
+    if dtype not in _MULTIPLIED or is_at_most(inner, few):
         terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
         return reshaped(folded("Add", terms, [3], dtype), shape)
     return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)
@@ -99,7 +101,8 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
 @batched.register(Dot)
 def _dots(op: Dot, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
-    return [batched_product(*[cast(x, dtype) for x in tensors_of(inputs)])]
+    a, b = (cast(x, dtype) for x in tensors_of(inputs))
+    return [batched_product(a, b, trace.context)]
 
 
 _FACTORED = ("float32", "float64")

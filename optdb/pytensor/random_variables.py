@@ -198,5 +198,5 @@ def _multivariate_normal(op: MvNormalRV, node: Apply, inputs: Sequence[Value], t
         parts = product(standard, transposed(reshaped(factor, (length, length)), [1, 0]))
     else:
         factors = reshaped(broadcast(factor, (*draws.shape, length, length)), (standard.shape[0], length, length))
-        parts = batched_product(factors, reshaped(standard, (*standard.shape, 1)))
+        parts = batched_product(factors, reshaped(standard, (*standard.shape, 1)), trace.context)
     return [following, applied("Add", dtype, mean, reshaped(parts, u.shape))]

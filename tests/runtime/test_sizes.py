@@ -13,11 +13,16 @@ from optdb.runtime.sizes import (
     ShapeEnv,
     SymIntVector,
     as_int,
+    broadcast_shapes,
+    exact_quotient,
     example_value,
+    is_at_most,
+    is_same,
     largest,
     lengths_of,
     operand,
     part_of,
+    power_of_two,
     smallest,
     starts,
 )
@@ -123,3 +128,35 @@ def test_parts_are_those_of_slices(length, start, stop, step):
     assert (count, by) == (len(wanted), wanted.step)
     assert not count or begin == wanted.start
     assert part_of(length, slice(start, stop, step))[1:] == (len(wanted), wanted.step)
+
+
+def test_choices_that_record_no_guard():
+    rules, (a, b) = symbols(6, 6)
+    assert is_same(a, a) and is_same(a * 2 - a * 2, 0) and is_same(4, 4)
+    assert not is_same(a, b) and not is_same(a, 6)
+    assert is_at_most(6, 6) and not is_at_most(a, 100)
+    assert exact_quotient(a, a) == 1 and exact_quotient(12, 4) == 3
+    assert exact_quotient(12, 5) is exact_quotient(12, 0) is exact_quotient(a, 3) is exact_quotient(a * b, b) is None
+    assert is_same(exact_quotient(a * 3, 3), a)
+    assert not rules.guards
+    assert a == 6
+    assert is_same(a, 6) and is_at_most(a, 6)
+
+
+def test_shapes_that_broadcast():
+    rules, (a, b) = symbols(6, 6)
+    shape = broadcast_shapes((1, a), (a,), (3, 1))
+    assert shape[0] == 3 and is_same(shape[1], a) and not rules.guards
+    broadcast_shapes((a,), (b,))
+    assert list(rules.guards) == [Guard("==", Ref(0), Ref(1))]
+    assert broadcast_shapes((2, 1), (1, 0), ()) == (2, 0) and broadcast_shapes() == ()
+    with pytest.raises(ValueError, match=r"shapes \(2,\), \(3,\) do not broadcast"):
+        broadcast_shapes((2,), (3,))
+
+
+@given(least=st.integers(0, 300), most=st.integers(1, 200))
+def test_powers_of_two(least, most):
+    rules, (size,) = symbols(least)
+    expected = min(1 << max(least - 1, 0).bit_length(), most)
+    assert power_of_two(least, most) == power_of_two(size, most) == expected
+    assert again(rules, [size], least) == (least,)
