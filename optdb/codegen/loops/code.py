@@ -26,7 +26,7 @@ from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, joined, write_w
-from optdb.runtime.sizes import as_int, largest
+from optdb.runtime.sizes import as_int, is_same, largest
 
 _CODE = functions("loops/loops.cl")
 
@@ -104,7 +104,8 @@ class LoopCode:
         if self.loop.width == 1:
             return RowInputs(constant)
         indices = {name: source.index for name, source in sources.items() if isinstance(source, LoopIndex)}
-        counting = {name: f"{name}_p" for name, index in indices.items() if self.loop.factors(index)[-1] == 1}
+        neighbours = (name for name, index in indices.items() if is_same(self.loop.factors(index)[-1], 1))
+        counting = {name: f"{name}_p" for name in neighbours}
 
         def read(dtype: str, address: str) -> str:
             return f"{Operand.of('t', dtype).reader('loop')}({address}, 1, count)"
