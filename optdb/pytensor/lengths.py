@@ -52,7 +52,7 @@ def _applied(op: ScalarOp, operands: Sequence[_Typed], may_guard: bool) -> Any:
 
     def step(scalar: Scalar, values: Sequence[_Typed]) -> _Typed:
         numbers, dtypes = zip(*values, strict=True)
-        if not may_guard and needs_guard(scalar.name, numbers):
+        if not may_guard and needs_guard(scalar.name, scalar.dtype, numbers):
             raise NotFollowed
         return number_of(scalar.name, scalar.dtype, dtypes, numbers), scalar.dtype
 

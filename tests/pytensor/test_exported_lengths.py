@@ -133,6 +133,21 @@ def test_loops_of_any_length_on_processors(tmp_path, taps, step):
         _check(loaded(values), host(values))
 
 
+def test_lengths_in_narrow_integers_overflow_as_they_do_elsewhere(tmp_path):
+    v = pt.vector("v")
+    n = v.shape[0].astype("int8")
+    outputs = [pt.maximum(n, np.int8(3)) + 0, n * np.int8(2), v.shape[0].astype("int16") + np.int16(5)]
+    device, host = (pytensor.function([v], outputs, mode=mode) for mode in ("OPENCL", "FAST_COMPILE"))
+    path = tmp_path / "function.optdb"
+    export(device, path, [(np.zeros(50),)])
+    loaded = optdb.load(path)
+    for length in (50, 127, 128, 200):
+        _check(loaded(np.zeros(length)), host(np.zeros(length)))
+    export(pytensor.function([v], v[:n], mode="OPENCL"), path, [(np.zeros(50),)])
+    with pytest.raises(ShapeError, match=r"v\.shape\[0\] <= 127"):
+        optdb.load(path)(np.zeros(200))
+
+
 def test_a_static_length_is_a_number_in_the_kernels(tmp_path):
     x = pt.matrix("x", shape=(None, 3))
     device = pytensor.function([x], x.sum(axis=1), mode="OPENCL")

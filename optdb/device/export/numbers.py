@@ -66,26 +66,34 @@ def number_of(scalar: str, dtype: str, dtypes: Sequence[str], values: Sequence[A
         raise NotFollowed
     if is_whole:
         try:
-            return _ARITHMETIC[scalar](*map(as_int, values))
+            return _fitting(_ARITHMETIC[scalar](*map(as_int, values)), dtype)
         except ZeroDivisionError:
             raise NotFollowed from None
     compute = functools.partial(_host_scalar, _HOST_SCALAR_OPS[scalar], dtype)
     return functools.reduce(compute, values) if scalar in ("Add", "Mul") else compute(*values)
 
 
-def needs_guard(scalar: str, values: Sequence[Any]) -> bool:
+def needs_guard(scalar: str, dtype: str, values: Sequence[Any]) -> bool:
     """Return whether `number_of` may restrict a trace to the calls in which a test has the same result."""
     by_size = scalar in ("IntDiv", "Mod") and isinstance(values[-1], SymInt)
-    return scalar not in _WITHOUT_GUARDS or by_size
+    return scalar not in _WITHOUT_GUARDS or by_size or dtype != "int64"
 
 
 def cast_number(value: Any, dtype: str) -> Any:
-    """Return a number cast to a dtype; symbolic integers do not overflow."""
+    """Return a number cast to a dtype; raise `NotFollowed` if a symbolic integer does not fit."""
+    if isinstance(value, SymInt) and not (isinstance(value.value, int) and "int" in dtype):
+        return _host_scalar("cast", dtype, value)
+    return _fitting(value, dtype)
+
+
+def _fitting(value: Any, dtype: str) -> Any:
+    """Return an integer in a dtype: a plain integer overflows as in NumPy, and guards keep a symbolic one in range."""
     if not isinstance(value, SymInt):
         return np.asarray(value).astype(dtype)[()]
-    if isinstance(value.value, int) and "int" in dtype:
-        return value
-    return _host_scalar("cast", dtype, value)
+    limits = np.iinfo(dtype)
+    if dtype != "int64" and not (int(limits.min) <= value <= int(limits.max)):
+        raise NotFollowed
+    return value
 
 
 def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
