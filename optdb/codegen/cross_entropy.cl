@@ -8,31 +8,18 @@ of a row, and RESULT_OF_WEIGHT declares the result for element j: its weight, or
 OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
 {
 #define AT(j) (ELEMENT)
-    SHARED
-    TEAM {
-        W largest = 0, sum = 0;
-        if (i < rows) {
-            largest = AT(lane);
-            UNROLL
-            for (ga_size j = lane + team; j < columns; j += team) {
-                const W v = AT(j);
-                largest = v > largest || isnan(v) ? v : largest;
-            }
+    for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {
+        W largest = AT(0), sum = 0;
+        for (ga_size j = 1; j < columns; ++j) {
+            const W v = AT(j);
+            largest = v > largest || isnan(v) ? v : largest;
         }
-        FOLD(largest, v > u || isnan(v) ? v : u)
-        if (i < rows) {
-            UNROLL
-            for (ga_size j = lane; j < columns; j += team)
-                sum += exp(AT(j) - largest);
-        }
-        FOLD(sum, u + v)
+        for (ga_size j = 0; j < columns; ++j)
+            sum += exp(AT(j) - largest);
         const W log_sum = log(sum);
-        if (i < rows) {
-            UNROLL
-            for (ga_size j = lane; j < columns; j += team) {
-                const W v = AT(j);
-                z[i * columns + j] = STORE(RESULT);
-            }
+        for (ga_size j = 0; j < columns; ++j) {
+            const W v = AT(j);
+            z[i * columns + j] = STORE(RESULT);
         }
     }
 }

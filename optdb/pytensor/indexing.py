@@ -67,8 +67,8 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[
 
 def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     """Return an index without negative elements; each call checks that all elements are in bounds."""
-    if isinstance(index, Constant | Lengths) and index.size == 1:
-        number = index.numbers[0] if isinstance(index, Lengths) else int(index.value.item())
+    number = _number_in(index)
+    if number is not None:
         if number < -length or number >= length:
             raise IndexError(f"index {number} is out of bounds for an axis of length {length}")
         return length_tensor([number + length if number < 0 else number], index.shape)
@@ -96,6 +96,13 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     return applied("Switch", "int64", is_negative, applied("Add", "int64", wide, _of_length(length, index.ndim)), wide)
 
 
+def _number_in(index: Tensor) -> Any:
+    """Return the only number in an index, which may be symbolic; None if there are several or the value is unknown."""
+    if index.size != 1 or not isinstance(index, Constant | Lengths):
+        return None
+    return index.numbers[0] if isinstance(index, Lengths) else int(index.value.item())
+
+
 def _of_length(number: int, ndim: int) -> Tensor:
     return length_tensor([number], (1,) * ndim)
 
@@ -117,10 +124,9 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
     """Broadcast an index array to the shape `common`, and return it as a coordinate along the axes `named`."""
-    if isinstance(index, Lengths) and index.size == 1:
-        return Coordinate(index.numbers[0])
-    if isinstance(index, Constant) and index.size == 1:
-        return Coordinate(int(index.value.reshape(())))
+    number = _number_in(index)
+    if number is not None:
+        return Coordinate(number)
     along = _counted_axis(index) if isinstance(index, Constant) else None
     if isinstance(index, Constant) and along is not None:
         return Coordinate(int(index.value.flat[0]), ((named[along + len(common) - index.ndim], 1),))

@@ -133,7 +133,7 @@ class SymInt:
         return np.asarray(self._specialize(), dtype)
 
     def __repr__(self) -> str:
-        return repr(self.value)  # as error messages show lengths
+        return repr(self.value)  # error messages show lengths
 
     def _specialize(self) -> Any:
         """Return the value in the example call, and record a guard that requires it in every call."""

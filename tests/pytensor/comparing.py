@@ -55,11 +55,11 @@ class _LinkerOfKind(optdb.pytensor.OpenCLLinker):
 
     @property
     def context(self) -> Context:
-        return _context_of_kind(self.kind, *self.options.items())
+        return context_of_kind(self.kind, *self.options.items())
 
 
 @functools.cache
-def _context_of_kind(kind: str, *options: tuple[str, Any]) -> Context:
+def context_of_kind(kind: str, *options: tuple[str, Any]) -> Context:
     made = new_context()
     made.profile = made.profile.as_kind(kind)
     made.options = replace(made.options, **dict(options))

@@ -15,20 +15,13 @@ from pytensor.compile.mode import Mode
 import optdb
 import optdb.pytensor  # registers the mode OPENCL
 from optdb.pytensor import export
-from optdb.runtime.context import Context
 from optdb.runtime.exported import ShapeError
 from optdb.runtime.recording import Untraceable
 from tests.effort import examples
+from tests.pytensor.comparing import context_of_kind
 
 LENGTHS = (0, 1, 2, 3, 5, 16, 17, 20, 33, 64, 100, 257, 3000)
 KINDS = ("cpu", "gpu")
-
-
-def context_of_kind(device_kind):
-    """Return a context on the available device, with the kernels of a given kind of device."""
-    context = Context("opencl")
-    context.profile = context.profile.as_kind(device_kind)
-    return context
 
 
 def recurrence(sequence: Any, step: Any, *initial: Any) -> Any:

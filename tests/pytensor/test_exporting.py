@@ -11,23 +11,16 @@ from pytensor.raise_op import Assert
 import optdb
 import optdb.pytensor
 from optdb.pytensor import export
-from optdb.runtime.context import Context
 from optdb.runtime.recording import Untraceable
 from profiles.pytensor import densities, models
 from tests.processes import run_code
+from tests.pytensor.comparing import context_of_kind
 
 VALUES = np.linspace(-1.0, 1.0, 5)
 
 
 def compiled(inputs, outputs, **options):
     return pytensor.function(inputs, outputs, mode="OPENCL", **options)
-
-
-def context_of_kind(device_kind):
-    """Return a context on the available device, with the kernels of a given kind of device."""
-    context = Context("opencl")
-    context.profile = context.profile.as_kind(device_kind)
-    return context
 
 
 @pytest.fixture

@@ -25,7 +25,11 @@ NARROW = 1 << 30
 
 def stays_constant(number: int) -> bool:
     """Return whether a number that depends on lengths is a constant in the code, rather than an argument."""
-    return not isinstance(number, SymInt) and abs(number) <= LARGEST_CONSTANT
+    return _is_within(number, LARGEST_CONSTANT)
+
+
+def _is_within(number: int, largest: int) -> bool:
+    return not isinstance(number, SymInt) and abs(number) <= largest
 
 
 class SizeArguments:
@@ -51,8 +55,7 @@ class SizeArguments:
 
     def of_row(self, number: int) -> str:
         """Return the code for the length of a row, or for the distance between rows."""
-        is_constant = not isinstance(number, SymInt) and abs(number) <= LARGEST_ROW
-        return literal(number, "int64") if is_constant else self._argument(number)
+        return literal(number, "int64") if _is_within(number, LARGEST_ROW) else self._argument(number)
 
     def index(self, number: int) -> str:
         """Return the code for a factor or an addend of an index."""

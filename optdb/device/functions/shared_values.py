@@ -44,12 +44,6 @@ def is_same_memory(context: Context) -> bool:
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
 
 
-def _in_place(context: Context, value: HostArray) -> Array | None:
-    """Return a one-dimensional device array in the memory of a host array; None if the device cannot read it there."""
-    buffer = wrap_host_array(context, value)
-    return None if buffer is None else DeviceArray(context.queue, (value.size,), value.dtype, data=buffer)
-
-
 class PairedBuffer:
     """A one-dimensional device array, paired with a host array that holds its values and may have any shape.
 
@@ -237,14 +231,15 @@ class Resident:
 
     def send(self, value: HostArray) -> None:
         """Make an array available on the device."""
-        array = _in_place(self._context, value)
-        if array is None:
+        buffer = wrap_host_array(self._context, value)
+        if buffer is None:
             self.array = from_host(self._context, np.ascontiguousarray(value).reshape(-1))
             # The device has a copy, which misses later changes to the array. If memory is usually shared, send the
             # array again in each call.
             self._source = None if self._context.profile.shares_host_memory else value
             return
-        self.array, self._source = array, value
+        self.array = DeviceArray(self._context.queue, (value.size,), value.dtype, data=buffer)
+        self._source = value
 
 
 #: The contexts with calls that may still be running, because nothing has waited for them.

@@ -171,7 +171,7 @@ class ElementwiseSchedule:
             overlaps = piece is not pieces[-1] and (is_replaced is None or is_replaced[places].any())
             for node in added:
                 node.after += nodes if overlaps else base
-            if is_replaced is not None and piece is not tensor:  # no later piece can overlap the last, maybe large one
+            if is_replaced is not None and piece is not tensor:  # the last piece may be large, and no piece follows it
                 is_replaced[places] = True
             nodes += added
         return nodes

@@ -60,7 +60,8 @@ def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], ne
     keys: dict[Any, Any] = {}
     for node in pending:
         if isinstance(node, FusibleLoop):
-            keys.setdefault((node.domain, node.grid), (node.domain, node.grid))
+            key = node.domain, node.grid
+            keys.setdefault(key, key)
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):

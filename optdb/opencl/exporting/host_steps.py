@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.scalars.types import NoCode
 from optdb.codegen.views import full_shape
 from optdb.device.export.numbers import NotFollowed, cast_number, number_of
 from optdb.device.export.walking import is_open
@@ -24,6 +25,7 @@ from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.theano.functions.declared import DeclaredLengths
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
+from optdb.opencl.scalar_programs import scalar_name
 from optdb.opencl.type import UnsupportedDtype, opencl_type
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromNumbers, FromTable, Reshaped
 from optdb.runtime.recording import Untraceable
@@ -212,9 +214,10 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
         return _composite(op, values)
     if not any(isinstance(value, SymInt) for value in values):
         return np.asarray(op.impl(*values)).astype(dtype)[()]
-    name = type(op).__name__
-    if getattr(scalars, name, None) is not type(op):
-        raise NotFollowed
+    try:
+        name = scalar_name(op)
+    except NoCode:
+        raise NotFollowed from None
     return number_of(name, dtype, dtypes, values)
 
 
