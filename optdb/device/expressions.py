@@ -11,7 +11,6 @@ import numpy as np
 from optdb.codegen.reductions.folds import NOTHING
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.device.tensors import (
-    SHORT,
     Constant,
     Coordinate,
     Folded,
@@ -26,7 +25,7 @@ from optdb.device.tensors import (
     Tensor,
     ViewTensor,
 )
-from optdb.runtime.sizes import as_int, broadcast_shapes, exact_quotient, is_at_most, is_same, largest, smallest
+from optdb.runtime.sizes import as_int, broadcast_shapes, exact_quotient, is_same, largest, smallest
 
 
 def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -283,7 +282,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
         else:
             return ScatterSum(x, shape, coordinates)
     covered = all(is_same(length, 1) or axis in rows.values() for axis, length in enumerate(x.shape))
-    if not covered or not is_at_most(math.prod(shape[axis] for axis in chosen), SHORT):
+    if not covered:
         return ScatterSum(x, shape, coordinates)
     order = [rows.get(axis) for axis in range(len(shape))]
     value = transposed(x, order)

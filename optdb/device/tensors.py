@@ -165,6 +165,22 @@ class ViewTensor(Tensor):
         """Whether no coordinate has a lookup."""
         return all(coordinate.lookup is None for coordinate in self.coordinates)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view has all elements of its source, because each axis of the source is an axis of the view."""
+        axes = [self._whole_axis(number) for number in range(self.x.ndim)]
+        return bool(self.size) and None not in axes and len(set(axes)) == len(axes)
+
+    def _whole_axis(self, number: int) -> int | None:
+        """Return the axis of the view along which the source's axis `number` is read from start to end, if any."""
+        coordinate, length = self.coordinates[number], self.x.shape[number]
+        if is_same(length, 1):
+            return -1 - number
+        if coordinate.lookup is not None or not is_same(coordinate.const, 0) or len(coordinate.terms) != 1:
+            return None
+        ((axis, factor),) = coordinate.terms
+        return axis if is_same(factor, 1) and is_same(self.shape[axis], length) else None
+
 
 class ReshapedTensor(Tensor):
     """The elements of a tensor, in C order, in another shape."""
@@ -384,6 +400,18 @@ def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
         return tensor
     replacements[tensor] = found
     return found
+
+
+def whole_source(tensor: Tensor) -> Tensor:
+    """Return the tensor that has the same elements as `tensor`, but perhaps repeated and in another shape."""
+    while True:
+        match tensor:
+            case ReshapedTensor():
+                tensor = tensor.x
+            case ViewTensor() if tensor.is_whole:
+                tensor = tensor.x
+            case _:
+                return tensor
 
 
 def source_region(tensor: ViewTensor | ReshapedTensor, region: Stored) -> Stored | None:

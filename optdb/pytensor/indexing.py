@@ -20,10 +20,21 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from optdb.device.expressions import applied, broadcast, cast, replaced, reshaped, scattered, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, Coordinate, Lengths, Lookup, ScatterSet, Stripe, Tensor, length_tensor
+from optdb.device.tensors import (
+    Constant,
+    Coordinate,
+    Iota,
+    Lengths,
+    Lookup,
+    ScatterSet,
+    Stripe,
+    Tensor,
+    length_tensor,
+    whole_source,
+)
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.tracing import GraphTrace
-from optdb.runtime.sizes import as_int, broadcast_shapes, part_of
+from optdb.runtime.sizes import as_int, broadcast_shapes, is_at_most, is_same, part_of
 
 #: A scatter becomes a lookup for each element if the indexed axes have at most this many elements for each index.
 _MOST_UNNAMED = 8
@@ -83,10 +94,15 @@ def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
             from_end = value < 0
             trace.indices[key] = Constant(np.where(from_end, value + length, value) if from_end.any() else value)
         return trace.indices[key]
+    if isinstance(whole_source(index), Iota) and is_at_most(whole_source(index).size, length):
+        return index
     if index.size and not length:
         raise IndexError("an index is out of bounds for an axis of length 0")
     wide = cast(index, "int64")
-    if index.size:
+    is_within = trace.tracer.is_within(index, length) if index.size else True
+    if is_within is False:
+        raise IndexError(f"an index is out of bounds for an axis of length {length}")
+    if is_within is None:
         above = applied("GE", "bool", wide, _of_length(-length, index.ndim))
         below = applied("LT", "bool", wide, _of_length(length, index.ndim))
         within = applied("AND", "bool", above, below)
@@ -107,12 +123,20 @@ def _of_length(number: int, ndim: int) -> Tensor:
     return length_tensor([number], (1,) * ndim)
 
 
-def _counted_axis(index: Constant) -> int | None:
-    """Return the axis along which the index values increase by one, if no other axis is longer than 1; else None."""
-    if index.size < 2 or max(index.shape) != index.size:
+def _counted_axis(index: Tensor) -> tuple[int, int] | None:
+    """Return the axis along which the index values increase by one, and the first value.
+
+    Return None if there is no such axis, or if another axis is longer than 1.
+    """
+    if isinstance(index, Constant):
+        if index.size < 2 or max(index.shape) != index.size:
+            return None
+        flat = index.value.reshape(-1)
+        return (index.shape.index(index.size), int(flat[0])) if (np.diff(flat) == 1).all() else None
+    if not isinstance(whole_source(index), Iota):
         return None
-    flat = index.value.reshape(-1)
-    return index.shape.index(index.size) if (np.diff(flat) == 1).all() else None
+    longer = [axis for axis, length in enumerate(index.shape) if not is_same(length, 1)]
+    return (longer[0], 0) if len(longer) == 1 and is_same(index.shape[longer[0]], whole_source(index).size) else None
 
 
 def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
@@ -127,9 +151,10 @@ def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) 
     number = _number_in(index)
     if number is not None:
         return Coordinate(number)
-    along = _counted_axis(index) if isinstance(index, Constant) else None
-    if isinstance(index, Constant) and along is not None:
-        return Coordinate(int(index.value.flat[0]), ((named[along + len(common) - index.ndim], 1),))
+    counted = _counted_axis(index)
+    if counted is not None:
+        axis, first = counted
+        return Coordinate(first, ((named[axis + len(common) - index.ndim], 1),))
     return Coordinate(0, (), Lookup(broadcast(index, common), named))
 
 

@@ -240,6 +240,10 @@ class _StepTracer:
             raise OnHost("lengths or indices depend on values computed in a step")
         return self._tracer.concrete(tensor)
 
+    def is_within(self, index: Tensor, length: int) -> bool | None:
+        within: bool | None = self._tracer.is_within(index, length)
+        return within
+
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
         if not self._varies(condition):
             self._tracer.check(condition, error)

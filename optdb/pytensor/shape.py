@@ -31,7 +31,7 @@ from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Constant, Coordinate, Iota, Scanned, Stripe, Tensor, length_tensor
 from optdb.pytensor.dispatch import OnHost, described, is_array, tensors_of
 from optdb.pytensor.tracing import GraphTrace
-from optdb.runtime.sizes import SymInt, as_int, largest, lengths_of
+from optdb.runtime.sizes import SymInt, as_int, is_same, largest, lengths_of
 
 
 @described.register(Shape)
@@ -114,6 +114,8 @@ def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: GraphTrace)
         length = largest(-(-(stop - start) // step), 0)
     else:
         length = len(np.arange(start, stop, step))
+    if is_same(start, 0) and is_same(step, 1):
+        return [cast(Iota(length), dtype)]
     number = "int64" if np.dtype(dtype).kind in "iub" else dtype
     first, by = (cast(reshaped(_tensor(value, number), (1,)), number) for value in (start, step))
     index = cast(Iota(length), number)

@@ -10,31 +10,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
-from pytensor.link.basic import Container
 
 import optdb.pytensor
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.pytensor import call_warnings, shared_variables
-from tests.opencl_device import context_with_memory
 from tests.pytensor.comparing import sort_on_host
-
-
-@pytest.fixture(scope="module", params=["host's memory", "own memory"])
-def mode(request):
-    """Return a mode of a device that shares the host's memory, or a mode of a device with its own memory."""
-    context = context_with_memory(shares_hosts=request.param == "host's memory")
-
-    class Linker(optdb.pytensor.OpenCLLinker):
-        @property
-        def context(self):
-            return context
-
-    calls, value = Function.__call__, Container.value
-    yield Mode(Linker(), optdb.pytensor.OPENCL.provided_optimizer)
-    Function.__call__, Container.value, Container.data = calls, value, value
-    shared_variables.let_hosts_fetch.cache_clear()
 
 
 @pytest.fixture

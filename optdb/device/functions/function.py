@@ -101,7 +101,7 @@ class TracedFunction:
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
         for traced in self._traced_calls.get(shapes_of(cells), ()):
-            if not traced.values or traced.fits([cell[0] for cell in cells]):
+            if traced.fits(cells):
                 return traced
         return None
 

@@ -277,6 +277,8 @@ class PlacedValue:
         self.shape: tuple[int, ...] = value.shape
         self.dtype = np.dtype(value.dtype)
         self._memory = PairedBuffer(context, self.shape, self.dtype.name)
+        #: Incremented when the value changes, unless the host changes `view`.
+        self.version = 0
         #: The value as a NumPy array; None on devices that do not share the host's memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
         self._proxy: weakref.ref[ValueOnDevice] | None = None
@@ -295,10 +297,15 @@ class PlacedValue:
         return is_here and cell is self.cell
 
     def take(self, value: Any) -> None:
+        self.version += 1
         self._memory.send(np.asarray(value))
 
-    def proxy(self, is_done: bool) -> HostArray | ValueOnDevice:
-        """Return the proxy for the cell; `is_done` says that no call is using the value."""
+    def updated(self, is_done: bool) -> HostArray | ValueOnDevice:
+        """Note that a call changes the value, and return the proxy for the cell.
+
+        `is_done` says that no call is using the value.
+        """
+        self.version += 1
         if is_done and self.view is not None:
             return self.view
         known = None if self._proxy is None else self._proxy()
@@ -437,3 +444,44 @@ class SharedArgument:
         own.send(value)
         self._settled = value if isinstance(own, Resident) and own.holds(value) else None
         return own.array
+
+    def version(self, value: Any) -> tuple[Any, int] | None:
+        """Return an object and a number that are the same while a value is unchanged; None if that is unknown."""
+        shared = _shared_value(value, self._context)
+        if shared is not None:
+            return (shared, shared.version) if shared.view is None else None
+        return (value, 0) if value is self._settled and not is_same_memory(self._context) else None
+
+
+class IndexBounds:
+    """The bounds of an index that is an argument; the host checks them before a call begins.
+
+    Parameters
+    ----------
+    position : int
+        The argument's position.
+    length : int
+        The length of the indexed axis; negative indices count from its end.
+    argument : SharedArgument, optional
+        The argument, if it rarely changes.
+    """
+
+    def __init__(self, position: int, length: int, argument: SharedArgument | None) -> None:
+        self.position = position
+        self._length = length
+        self._argument = argument
+        #: The version of the value that was checked last.
+        self._checked: tuple[Any, int] | None = None
+
+    def hold(self, value: Any) -> bool:
+        """Return whether all elements of the argument's value are in bounds."""
+        version = None if self._argument is None else self._argument.version(value)
+        if version is not None and self._is_checked(*version):
+            return True
+        array = np.asarray(value)
+        is_within = not array.size or bool(-self._length <= array.min() and array.max() < self._length)
+        self._checked = version if is_within else None
+        return is_within
+
+    def _is_checked(self, value: Any, version: int) -> bool:
+        return self._checked is not None and self._checked[0] is value and self._checked[1] == version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
+from optdb.codegen.loops.targets import ColumnSum
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.functions.shared_values import PairedBuffer
 from optdb.device.plans.linked import Node, ValueId
@@ -193,6 +194,7 @@ class CompiledLoops(CompiledStep):
         kernels: Mapping[str, CompiledKernel],
         arena: Arena | None,
     ) -> None:
+        self._parts = parts
         self._loops = loops
         (self._kernel,) = kernels.values()
         self._arena = [arena.array] if arena is not None and loops.uses_arena else []
@@ -203,10 +205,31 @@ class CompiledLoops(CompiledStep):
     def __str__(self) -> str:
         return str(self._loops)
 
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return the buffers that no part reads after `written` is written; parts run one after another."""
+        numbers = [number for number, part in enumerate(self._parts) if written in part.writes]
+        writer = self._parts[numbers[0]]
+        if len(numbers) > 1 or not isinstance(writer, FusedKernel):
+            return set()
+        found = {buffer for part in self._parts[: numbers[0]] for buffer in _read_by(part)} - _read_by(writer)
+        found |= writer.kernel.overwritable(written)
+        later = {buffer for part in self._parts[numbers[0] + 1 :] for buffer in _read_by(part)}
+        return found - later - set(self.written)
+
     def run(self, memory: FunctionMemory) -> None:
         inner = memory.within(self.buffers)
         arrays = [_from(inner.whole(buffer), offset) for buffer, offset in self._loops.arrays]
         self._kernel.call(1, 1, *self._loops.numbers, *self._arena, *arrays)
+
+
+def _read_by(part: FusedKernel | ScheduledIteration) -> set[Buffer]:
+    if isinstance(part, FusedKernel):
+        matrices = (target.matrix for target in part.kernel.targets if isinstance(target, ColumnSum))
+        return {*part.kernel.body.buffers_read, *matrices}
+    carried = {row.array for row in part.rows}
+    return carried | {
+        buffer for step in part.body if not isinstance(step, ScheduledOperation) for buffer in _read_by(step)
+    }
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
@@ -246,16 +269,20 @@ class Arena:
 
 
 def compiled_steps(
-    steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory, takes_arena: bool = False
+    steps: Sequence[Step],
+    constants: Mapping[Buffer, HostArray],
+    memory: FunctionMemory,
+    takes_arena: bool = False,
+    apart: Collection[Buffer] = (),
 ) -> list[CompiledStep]:
     """Compile the steps of a schedule into one program, and upload the schedule's constants.
 
-    If `takes_arena` is set, kernels use an `Arena`. An arena requires that all arrays that are already bound begin at
-    offset 0 of a buffer, except for arrays in an arena.
+    If `takes_arena` is set, kernels use an `Arena` for all buffers except those in `apart`. An arena requires that all
+    arrays that are already bound begin at offset 0 of a buffer, except for arrays in an arena.
     """
     parts = [(step, _part(step, memory.context.profile)) for step in steps]
     loops: list[Any] = [step for step, part in parts if part is not None]
-    arena = _arena(loops, constants, memory) if loops and takes_arena else None
+    arena = _arena(loops, constants, memory, apart) if loops and takes_arena else None
     for buffer, value in constants.items():
         if buffer not in memory.bound:
             memory.bind(buffer, from_host(memory.context, value, constant=True))
@@ -264,7 +291,10 @@ def compiled_steps(
 
 
 def _arena(
-    loops: Iterable[FusedKernel | ScheduledIteration], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
+    loops: Iterable[FusedKernel | ScheduledIteration],
+    constants: Mapping[Buffer, HostArray],
+    memory: FunctionMemory,
+    apart: Collection[Buffer],
 ) -> Arena:
     """Return an arena with all small constants, and with the buffers that loops write for each other."""
     values: dict[Buffer, HostArray | None] = {
@@ -274,7 +304,8 @@ def _arena(
         values.update(dict.fromkeys(loop.writes))
         if isinstance(loop, ScheduledIteration):
             values.update(dict.fromkeys(loop.own_buffers - {row.buffer for row in loop.rows}))
-    return Arena(memory, {buffer: value for buffer, value in values.items() if buffer not in memory.bound})
+    outside = {*memory.bound, *apart}
+    return Arena(memory, {buffer: value for buffer, value in values.items() if buffer not in outside})
 
 
 def _compiled(

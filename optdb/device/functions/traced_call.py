@@ -16,6 +16,7 @@ from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.shared_values import (
     BorrowedArgument,
     Cell,
+    IndexBounds,
     LentResult,
     PairedBuffer,
     SharedArgument,
@@ -54,6 +55,8 @@ class TracedCall:
     shared: dict[int, SharedArgument | UpdatedArgument] = field(default_factory=dict)
     #: Maps an argument's position to the value that the argument must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
+    #: The bounds of arguments that are indices.
+    bounds: list[IndexBounds] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     #: For each output, a `PairedBuffer`, a `LentResult`, a host cell's number, or a constant; None for next values.
     outputs: list[PairedBuffer | LentResult | int | HostArray | None] = field(default_factory=list)
@@ -74,8 +77,14 @@ class TracedCall:
     #: For each of `next_values`, a function that returns the next value after a call.
     _takes_next: list[Callable[[], Any]] = field(default_factory=list)
 
-    def fits(self, args: Sequence[Any]) -> bool:
-        return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
+    def fits(self, cells: Sequence[Cell]) -> bool:
+        """Return whether the arguments, whose shapes fit, also have values for which the traced call is valid."""
+        if not (self.values or self.bounds):
+            return True
+        values = ((cells[position][0], expected) for position, expected in self.values.items())
+        if not all(np.asarray(value).tobytes() == expected for value, expected in values):
+            return False
+        return all(bounds.hold(cells[bounds.position][0]) for bounds in self.bounds)
 
     def link(self) -> None:
         """Create the `PlannedMachine` that runs later calls with plans."""
@@ -230,7 +239,7 @@ class TracedCall:
         for position in self.updates:
             argument = self.shared[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
-            cells[position][0] = argument.shared.proxy(is_done)
+            cells[position][0] = argument.shared.updated(is_done)
 
     def _take_of(self, output: PairedBuffer | LentResult | int | HostArray | None) -> Callable[[], Any]:
         """Return a function that returns an output's value after a call."""

@@ -25,6 +25,7 @@ from optdb.device.functions.host_parts import (
 from optdb.device.functions.shared_values import (
     BorrowedArgument,
     Cell,
+    IndexBounds,
     LentResult,
     PairedBuffer,
     SharedArgument,
@@ -38,7 +39,7 @@ from optdb.device.functions.traced_call import TracedCall
 from optdb.device.plans import LinkedFunction, Node, PlanOptions, ValueId
 from optdb.device.schedule.schedule_nodes import work_of
 from optdb.device.schedule.scheduler import Schedule
-from optdb.device.tensors import ArgumentTensor, Constant, Lengths, Stored, Tensor
+from optdb.device.tensors import ArgumentTensor, Constant, Lengths, Stored, Tensor, whole_source
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
@@ -48,6 +49,8 @@ from optdb.runtime.sizes import SymInt
 #: The minimum size in bytes of arguments that a device reads in place, and of results that it writes in place; for
 #: smaller ones, changing a plan's buffers in each call takes longer than copying.
 LEAST_IN_PLACE = 1 << 19
+#: The maximum number of elements of an index that the host checks in each call.
+_MOST_CHECKED = 1 << 14
 
 
 class Retrace(Exception):
@@ -162,6 +165,28 @@ class FunctionTracer:
         self._conditions.append(reshaped(whole, (1,)))
         self._errors.append(error)
 
+    def is_within(self, index: Tensor, length: int) -> bool | None:
+        """Return whether all elements of an index are in bounds, and let the host check this before each call.
+
+        Return None if the host cannot check it without waiting for the device, or if the device is faster.
+        """
+        argument = whole_source(index)
+        position = next((i for i, known in enumerate(self.arguments) if known is argument), None)
+        if position is None or not self._is_checked_on_host(position, argument.size):
+            return None
+        shared = self.traced.shared.get(position)
+        bounds = IndexBounds(position, length, shared if isinstance(shared, SharedArgument) else None)
+        self.traced.bounds.append(bounds)
+        return bounds.hold(self._args[position])
+
+    def _is_checked_on_host(self, position: int, size: int) -> bool:
+        shared = self.traced.shared.get(position)
+        has_own_memory = not is_same_memory(self.context)
+        # On a device with the host's memory, a function without updates checks its conditions without another wait.
+        if isinstance(shared, UpdatedArgument) or not (has_own_memory or self._updates):
+            return False
+        return size <= _MOST_CHECKED or (shared is not None and has_own_memory)
+
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
         """Run a computation on the host; its inputs may be host values or device values."""
         sources: list[int | HostArray | Download] = []
@@ -197,6 +222,11 @@ class FunctionTracer:
         return tensor
 
     def finish(self, outputs: Sequence[Value]) -> list[Any]:
+        conditions = self._stored_conditions() if self._conditions else None
+        if conditions is not None and self._updates:
+            # Next values that are computed after the checks can overwrite the current values.
+            self._flush()
+            self._check_conditions(*conditions)
         for number, output in enumerate(outputs):
             position = self._updates.get(number)
             if position is None:
@@ -204,10 +234,9 @@ class FunctionTracer:
                 continue
             self.traced.outputs.append(None)
             self._update(position, output)
-        conditions = self._stored_conditions() if self._conditions else None
         self._flush()
-        if conditions is not None:
-            self._check_conditions(*conditions)
+        if conditions is not None and not self._updates:
+            self.traced.conditions, _ = conditions
         self.traced.link()
         self.traced.commit()
         results = self.traced.end(self._cells)
@@ -251,10 +280,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Make each call check the conditions before its updates or, without updates, when it reads back results."""
-        if not self._updates:
-            self.traced.conditions = conditions
-            return
+        """Check the conditions now, and in each call at this point."""
         conditions.run()
         self._add_check(conditions.run, buffer)
 
@@ -274,7 +300,9 @@ class FunctionTracer:
         if self._work > self._most_work * max(1, self._launches):
             raise TooMuchWork
         small = self.context.profile.runs_in_caller
-        for step in compiled_steps(steps, self._schedule.constants, self._memory, takes_arena=small):
+        # The memory of a current value, which a next value may overwrite, is not in an arena.
+        apart = self.traced.updates.values()
+        for step in compiled_steps(steps, self._schedule.constants, self._memory, small, apart):
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)
 
@@ -335,6 +363,9 @@ class UncomputedTracer:
             "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile the "
             "function without checks"
         )
+
+    def is_within(self, index: Tensor, length: int) -> None:
+        """Return None, because a call of a file cannot check indices."""
 
     def on_host(self, work: Any, inputs: Sequence[Value]) -> NoReturn:
         raise Untraceable(f"a file cannot contain steps that run on the host: {work}")

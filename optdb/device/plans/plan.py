@@ -419,7 +419,7 @@ class _Values:
         return (
             new.is_whole
             and new.memory in self._live.ranges
-            and new.memory not in self._live.own_buffer
+            and (new.memory not in self._live.own_buffer or old.offset == 0)
             and self._users[new.memory] == 1
             and new.memory.context == self._memory(var).context
             and (old.shape, old.dtype) == (new.shape, new.dtype)

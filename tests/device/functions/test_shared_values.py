@@ -157,10 +157,10 @@ def test_a_call_that_raises_changes_no_value(reason, context):
 
 def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
     function = function_of(context, lambda a, b: [applied("Add", F, a, b), applied("Mul", F, a, b)], 2)
-    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], PlacedValue.proxy
+    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], PlacedValue.updated
     function.run([a, b])
 
-    def proxy(self, is_done):
+    def updated(self, is_done):
         signal.raise_signal(signal.SIGINT)
         return usual(self, is_done)
 
@@ -169,7 +169,7 @@ def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
         if number % 2:
             a[0], b[0] = [value.copy() for value in before]
         with monkeypatch.context() as patched:
-            patched.setattr(PlacedValue, "proxy", proxy)
+            patched.setattr(PlacedValue, "updated", updated)
             with pytest.raises(KeyboardInterrupt):
                 function.run([a, b])
         np.testing.assert_array_equal(np.array(a[0]), before[0] + before[1])
