@@ -44,7 +44,7 @@ LIMIT = 1e6
 #: The modes. "python" is PyTensor's linker `py`; all other modes use optdb's linker. In mode "opencl", calls run in the
 #: calling thread where that is faster; in "threads", they never do. The other modes treat the device as one with its
 #: own memory, generate kernels for GPUs or small kernels, or merge launches.
-MODES = ("opencl", "threads", "own memory", "gpu kernels", "small kernels", "merged", "python")
+MODES = ("opencl", "threads", "own memory", "gpu kernels", "small kernels", "shared values", "merged", "python")
 #: An expression is a tuple of an operation's name and its operands.
 Expression = tuple[Any, ...]
 
@@ -247,6 +247,8 @@ def _context_of(name: str) -> Context:
         use_separate_memory(context)
     if name == "small kernels":
         context.options = replace(context.options, loop_steps=12)
+    if name == "shared values":
+        context.options = replace(context.options, least_shared_steps=3)
     if name == "gpu kernels":
         context.profile = context.profile.as_kind("gpu")
     return context

@@ -186,14 +186,14 @@ def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
 def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Tensor]:
     """Return results and their dependencies in topological order, except `ends` and tensors that only `ends` need."""
     found: list[Tensor] = []
-    seen = set(ends)
+    seen: set[Tensor] = set()
     # Recursion cannot be used: graphs are deeper than Python's stack.
     stack = [(tensor, False) for tensor in results]
     while stack:
         tensor, is_done = stack.pop()
         if is_done:
             found.append(tensor)
-        elif tensor not in seen:
+        elif tensor not in seen and tensor not in ends:
             seen.add(tensor)
             stack.append((tensor, True))
             stack += [(x, False) for x in operands_of(tensor)]

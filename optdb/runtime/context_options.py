@@ -75,6 +75,9 @@ class ContextOptions:
     #: Maximum number of scalar operations per element in a kernel of `codegen.loops`; compile time grows faster than
     #: the number of operations.
     loop_steps: int = 1500
+    #: A kernel of `codegen.loops` loads a value that an earlier kernel also computes if the value takes at least this
+    #: many scalar operations per element; a load counts as several operations.
+    least_shared_steps: int = 40
     batch_thresholds: BatchThresholds = BatchThresholds()
     transfer_sizes: TransferSizes = TransferSizes()
     #: Maximum number of scalar operations per launch, on average, in a call that runs in the calling thread

@@ -76,6 +76,30 @@ def test_large_bodies_are_divided_into_kernels(name, kind):
     assert optdb.pytensor.explain(device).count("a loop over 1 points") > 2
 
 
+def _network(steps: int) -> tuple[list[Any], list[Any]]:
+    """Return the inputs of a recurrent network, and its loss with gradients."""
+    x, w = pt.tensor3("x", dtype="float64", shape=(steps, 20, 24)), pt.matrix("w", dtype="float64", shape=(24, 24))
+    hidden, sums = pt.zeros((20, 24)), []
+    for t in range(steps):
+        gate = pt.sigmoid(hidden @ w + x[t])
+        hidden = (1 - gate) * hidden + gate * pt.tanh((gate * hidden) @ w - x[t])
+        sums.append((hidden * gate).sum(axis=0))
+    loss = (hidden**2).sum() + pt.stack(sums).mean()
+    return [x, w], [loss, *pt.grad(loss, [x, w]), hidden, pt.concatenate([hidden, hidden.T[:20, :20] + 1], axis=1)]
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS)
+def test_kernels_load_what_earlier_kernels_compute(kind):
+    counts = []
+    for steps in (3, 6):
+        inputs, outputs = _network(steps)
+        for least in (3, 40):
+            device = compare(inputs, outputs, _arguments(inputs), mode=mode_of_kind(kind, least_shared_steps=least))
+            counts.append(_scalars_of_kernels(device))
+    # The number grows with the number of steps, not with its square.
+    assert counts[2] < 2.5 * counts[0] and counts[3] < 2.5 * counts[1]
+
+
 @pytest.mark.slow
 def test_replaced_elements_are_stored_by_one_kernel():
     x = pt.vector("x", dtype="float64", shape=(40,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,8 @@ from optdb.codegen.loops.grids import LoopGrid, grid_of
 from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target, results_of
 from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast
-from optdb.device.iterations import Iterated
-from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, positions, unrolls
+from optdb.device.iterations import Iterated, operands_of, ordered
+from optdb.device.schedule.lowering import UNROLLED, ElementValues, Lowering, has_parts, positions, unrolls
 from optdb.device.schedule.ordering import SlowValues, ordered_steps
 from optdb.device.schedule.points import PointLoops
 from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step
@@ -24,6 +25,7 @@ from optdb.device.tensors import (
     Folded,
     Joined,
     Lengths,
+    Mapped,
     Replaced,
     Replacements,
     ReshapedTensor,
@@ -42,6 +44,10 @@ from optdb.runtime.sizes import SymInt, is_at_most, is_same
 FEW = 32
 #: Maximum number of scalar operations per tensor in a kernel without loops.
 MOST_SCALARS = 400
+#: The number of steps that take as long as loading a number.
+_LOAD_ON_CPU, _LOAD_ON_GPU = 3, 8
+#: Maximum number of tensors that a node stores for later nodes.
+_MOST_SHARED = 8
 
 
 class ElementwiseSchedule:
@@ -51,8 +57,13 @@ class ElementwiseSchedule:
         self.context = context
         self.stored: Replacements = {}
         self._nodes: list[ScheduleNode] = []
-        #: The nodes that have not been lowered yet.
-        self._waiting: list[FusibleLoop] = []
+        #: A heap of the nodes that have not been lowered yet; nodes of lower levels are lowered first.
+        self._waiting: list[tuple[int, int, FusibleLoop]] = []
+        self._added = 0
+        self._levels: dict[Tensor, int] = {}
+        #: The tensors that take many steps per element: the node of the lowest level that computes each, and its
+        #: elements.
+        self._computed: dict[Mapped, tuple[FusibleLoop, ElementValues]] = {}
         self._profile = profile = context.profile
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
@@ -89,7 +100,24 @@ class ElementwiseSchedule:
     def lowering(self, domain: Sequence[int]) -> Lowering:
         """Return an empty body; a body without loop axes is shared by several kernels, so its size is not limited."""
         most_steps = self.context.options.loop_steps if domain else sys.maxsize
-        return Lowering(self.stored, domain, self._takes_rows, most_steps)
+        return Lowering(self.stored, domain, self._takes_rows, most_steps, self._shared)
+
+    def level(self, *operands: Tensor) -> int:
+        """Return the maximum number of folds and operations that must precede the use of tensors."""
+        for tensor in ordered(operands, self._levels):
+            below = max((self._levels[x] for x in operands_of(tensor)), default=0)
+            is_elementwise = isinstance(tensor, Mapped | ViewTensor | ReshapedTensor | Joined | Replaced)
+            self._levels[tensor] = below if is_elementwise else below + 1
+        return max((self._levels[x] for x in operands), default=0)
+
+    def _shared(self, tensor: Mapped, level: int) -> Stored | None:
+        """Return where a node of a lower level stores a tensor; None if no node may store it."""
+        if tensor not in self._computed:
+            return None
+        node, elements = self._computed[tensor]
+        if node.level >= level or (len(node.shared) >= _MOST_SHARED and tensor not in node.shared):
+            return None
+        return node.share(tensor, elements)
 
     def steps(self) -> list[Step]:
         while True:
@@ -104,8 +132,10 @@ class ElementwiseSchedule:
                 self._need(tensor)
         self._nodes = []
         kernels = points.kernels()
-        ordered = [kernels[step] if isinstance(step, int) else step for step in steps]
-        return SlowValues(ordered, self.lowering, self.stored, self._profile).share()
+        known = [kernels[step] if isinstance(step, int) else step for step in steps]
+        shared = SlowValues(known, self.lowering, self.stored, self._profile).share()
+        self._computed = {}
+        return shared
 
     def _need(self, tensor: Tensor) -> None:
         """Store a tensor that a kernel needs but cannot compute, or store partial results that the kernel can fold."""
@@ -127,7 +157,11 @@ class ElementwiseSchedule:
     def _add(self, node: ScheduleNode) -> None:
         self._nodes.append(node)
         if isinstance(node, FusibleLoop):
-            self._waiting.append(node)
+            self._wait(node)
+
+    def _wait(self, node: FusibleLoop) -> None:
+        self._added += 1
+        heapq.heappush(self._waiting, (node.level, -self._added, node))
 
     def _store_into(self, tensor: Tensor, region: Stored) -> list[ScheduleNode]:
         found = resolve(tensor, self.stored)
@@ -207,7 +241,7 @@ class ElementwiseSchedule:
 
         domain = [tensor.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=False, row_length=tensor.row_length)
-        node = self._add_loop(domain, targets, region.buffer, grid)
+        node = self._add_loop(domain, targets, region.buffer, grid, [tensor])
         node.root = tensor
         return node
 
@@ -217,8 +251,9 @@ class ElementwiseSchedule:
         targets: Callable[[Lowering], list[Target]],
         buffer: Buffer,
         grid: LoopGrid,
+        operands: Sequence[Tensor],
     ) -> FusibleLoop:
-        node = FusibleLoop(domain, grid, targets)
+        node = FusibleLoop(domain, grid, self.level(*operands), targets)
         node.writes = [buffer]
         self._add(node)
         return node
@@ -237,6 +272,7 @@ class ElementwiseSchedule:
     def _unrolls_folds(self, tensor: Tensor) -> bool:
         """Return whether a kernel for a tensor would unroll folds that other elements in the same row could share."""
         lowering = self.lowering(tensor.shape)
+        lowering.most_steps = MOST_SCALARS
         try:
             lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
         except TooLarge:
@@ -261,7 +297,7 @@ class ElementwiseSchedule:
 
         domain = [x.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=False, is_sequential=True)
-        return self._add_loop(domain, targets, region.buffer, grid)
+        return self._add_loop(domain, targets, region.buffer, grid, [tensor])
 
     def _lower(self, nodes: Sequence[FusibleLoop]) -> None:
         """Add the nodes that store all tensors needed by one loop, or by several loops over one point."""
@@ -281,27 +317,32 @@ class ElementwiseSchedule:
                 raise
             return needed
         needed = list(lowering.missing)
+        if not needed and domain and not nodes[0].is_late and not nodes[0].after:
+            load = _LOAD_ON_CPU if self._profile.runs_items_serially else _LOAD_ON_GPU
+            for tensor, elements in lowering.long_values(self.context.options.least_shared_steps, load).items():
+                self._computed.setdefault(tensor, (nodes[0], elements))
         if not needed and not domain and len(lowering.steps) > self.context.options.loop_steps:
             return lowering.repeated(roots)
         if not needed and domain and len(lowering.steps) > MOST_SCALARS:
-            return lowering.scalars()
+            return lowering.scalars() or lowering.long_folds(nodes[0].root)
         return needed
 
     def _lower_waiting(self) -> None:
         """Lower nodes until everything that they need is stored, and record the buffers that they read."""
         while self._waiting:
             while self._waiting:
-                nodes = [self._waiting.pop()]
+                nodes = [heapq.heappop(self._waiting)[-1]]
                 if not nodes[0].domain:
-                    nodes += [node for node in self._waiting if not node.domain]
-                    self._waiting = [node for node in self._waiting if node.domain]
+                    nodes += [entry[-1] for entry in self._waiting if not entry[-1].domain]
+                    self._waiting = [entry for entry in self._waiting if entry[-1].domain]
+                    heapq.heapify(self._waiting)
                 self._lower(nodes)
             # Lowering a node may replace a tensor that another node reads, and the replacement may need a larger
             # program, so check all nodes again.
             points = self.lowering(())
-            self._waiting = [
-                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node, points)
-            ]
+            for node in self._nodes:
+                if isinstance(node, FusibleLoop) and not self._note_reads(node, points):
+                    self._wait(node)
 
     def _note_reads(self, node: FusibleLoop, points: Lowering) -> bool:
         """Record the buffers that a node reads; return False if the node is too large."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,19 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 class Lowering(LoopBody):
     """Writes a kernel's body over a domain; if `takes_rows` is set, the body may multiply matrix rows by a vector."""
 
-    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool, most_steps: int) -> None:
+    def __init__(
+        self,
+        stored: Replacements,
+        domain: Sequence[int],
+        takes_rows: bool,
+        most_steps: int,
+        shared: Callable[[Mapped, int], Stored | None],
+    ) -> None:
         super().__init__(domain, most_steps)
+        #: The level of the node that is being lowered (see `FusibleLoop.level`); kernels of lower levels run before it.
+        self.level = 0
+        #: Returns where a kernel of a lower level stores a tensor; None if the body must compute the tensor.
+        self._shared = shared
         #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
         self.unrolled: dict[Folded, None] = {}
@@ -113,12 +124,16 @@ class Lowering(LoopBody):
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
         """Return tensors to store to make the body smaller: unrolled folds, or else one tensor in its middle."""
-        found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
+        found = self.long_folds(root)
         if found:
             return found
         of_elementwise = (tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root)
         computed = [tensor for tensor in of_elementwise if resolve(tensor, self._stored) is tensor]
         return [*computed[len(computed) // 2 :][:1]]
+
+    def long_folds(self, root: Tensor | None) -> list[Tensor]:
+        """Return the unrolled folds, except for `root` and for folds of partial results."""
+        return [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
 
     def repeated(self, roots: Container[Tensor | None]) -> list[Tensor]:
         """Return tensors of which the body computes many elements one by one, except for `roots`."""
@@ -127,20 +142,45 @@ class Lowering(LoopBody):
         inner = {x for tensor in found for x in tensor.inputs}
         return [x for x in found if x not in inner and x not in roots]
 
-    def values_of(self, names: frozenset[str]) -> dict[Mapped, ElementValues]:
-        """Return the elements of each tensor that uses an operation in `names`, if the body computes all of them."""
+    def values_of(self, is_wanted: Callable[[Mapped, LoweredValue], bool]) -> dict[Mapped, ElementValues]:
+        """Return the elements of each wanted tensor, given its first value, if the body computes all elements."""
         found: dict[Mapped, ElementValues] = {}
-        for tensor, at in self._memo:
-            if not isinstance(tensor, Mapped) or tensor in found or not tensor.uses_any(names):
+        for (tensor, at), first in self._memo.items():
+            if not isinstance(tensor, Mapped) or tensor in found or not isinstance(first, LoweredValue):
                 continue
             looped = [axis for axis, index in enumerate(at) if not index.is_const]
-            if tuple([tensor.shape[axis] for axis in looped]) != self.domain:
+            if not _is_domain([tensor.shape[axis] for axis in looped], self.domain) or not is_wanted(tensor, first):
                 continue
             elements = {each: self._memo.get((tensor, each)) for each in positions(tensor.shape, looped)}
             values = {each: value for each, value in elements.items() if isinstance(value, LoweredValue)}
             if len(values) == len(elements):
                 found[tensor] = values
         return found
+
+    def long_values(self, least: int, load: int) -> dict[Mapped, ElementValues]:
+        """Return the elements of each tensor that takes at least `least` steps per element; a load counts as `load`."""
+        # Bit masks of the steps and of the loads on which each step depends.
+        steps: list[int] = []
+        loads: list[int] = []
+        for number, (_, operands) in enumerate(self.steps):
+            own_steps, own_loads = 1 << number, 0
+            for operand in operands:
+                if isinstance(operand, Number):
+                    continue
+                if operand.is_step:
+                    own_steps |= steps[operand.number]
+                    own_loads |= loads[operand.number]
+                elif isinstance(source := self.sources[operand.number], Load) and not source.index.is_const:
+                    own_loads |= 1 << operand.number
+            steps.append(own_steps)
+            loads.append(own_loads)
+
+        def is_long(_: Mapped, first: LoweredValue) -> bool:
+            if not first.is_step:
+                return False
+            return steps[first.number].bit_count() + load * loads[first.number].bit_count() >= least
+
+        return self.values_of(is_long)
 
     def scalars(self) -> list[Tensor]:
         """Return the scalars that elements of larger tensors depend on."""
@@ -159,6 +199,8 @@ class Lowering(LoopBody):
                 strides = c_strides(tensor.shape)
                 position = sum(index.const * step for index, step in zip(coordinates, strides, strict=True))
                 return self.length(tensor.numbers[position if tensor.size > 1 else 0])
+            case Mapped() if (region := self._shared(tensor, self.level)) is not None:
+                return self._load(region, coordinates)
             case Mapped() if not self._is_repeated(tensor, coordinates):
                 return self._mapped(tensor, coordinates)
             case ViewTensor():
@@ -357,6 +399,10 @@ class Lowering(LoopBody):
             matrix.buffer, matrix.offset, matrix.strides[0], vector.buffer, vector.offset, matrix.shape[1]
         )
         return self.source(source, tensor.dtype)
+
+
+def _is_domain(lengths: Sequence[int], domain: Sequence[int]) -> bool:
+    return len(lengths) == len(domain) and all(map(is_same, lengths, domain))
 
 
 def _affine(coordinate: Coordinate, at: Sequence[Index]) -> Index:

@@ -162,7 +162,7 @@ class SlowValues:
     def _values(self, step: FusedKernel) -> dict[Mapped, ElementValues]:
         body = step.kernel.body
         assert isinstance(body, Lowering)  # loops over one point share another kind of body
-        return body.values_of(self._slow)
+        return body.values_of(lambda tensor, _: tensor.uses_any(self._slow))
 
     def _producer(self, tensor: Mapped) -> FusedKernel:
         step = self._steps[self._first[tensor][0]]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.loops.body import Buffer, RowProduct
+from optdb.codegen.loops.body import Buffer, Index, RowProduct
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow
-from optdb.codegen.loops.targets import ColumnSum, Target, buffer_of
+from optdb.codegen.loops.targets import ColumnSum, ElementStore, Target, buffer_of
 from optdb.codegen.operation import Operation
 from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
-from optdb.device.tensors import Stored, Tensor
+from optdb.device.tensors import Mapped, Stored, Tensor
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import example_value
 
@@ -70,13 +70,34 @@ class ScheduledOperation(ScheduleNode):
 class FusibleLoop(ScheduleNode):
     """A loop over a domain, which can be fused with other loops over the same domain."""
 
-    def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
+    def __init__(
+        self, domain: Sequence[int], grid: LoopGrid, level: int, targets: Callable[[Lowering], list[Target]]
+    ) -> None:
         super().__init__()
         #: The tensor that the node stores, if any.
         self.root: Tensor | None = None
         self.domain = tuple(domain)
         self.grid = grid
-        self.targets = targets
+        #: The level of what the node computes: it never depends on nodes of higher levels.
+        self.level = level
+        #: The tensors that the node also stores, for nodes of higher levels, and the elements that it computes of each.
+        self.shared: dict[Mapped, tuple[Stored, list[tuple[Index, ...]]]] = {}
+        self._targets = targets
+
+    def share(self, tensor: Mapped, elements: Iterable[tuple[Index, ...]]) -> Stored:
+        """Also store a tensor whose elements the node computes; return where."""
+        if tensor not in self.shared:
+            self.shared[tensor] = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape), list(elements)
+            self.writes.append(self.shared[tensor][0].buffer)
+        return self.shared[tensor][0]
+
+    def targets(self, lowering: Lowering) -> list[Target]:
+        """Lower the node, and return what it writes."""
+        lowering.level = self.level
+        found = self._targets(lowering)
+        for tensor, (region, elements) in self.shared.items():
+            found += [ElementStore(lowering.evaluate(tensor, at), region.buffer, region.at(at)) for at in elements]
+        return found
 
 
 @dataclass(eq=False)

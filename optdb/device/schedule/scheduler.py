@@ -22,7 +22,7 @@ from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import Scalar
 from optdb.device.expressions import broadcast
-from optdb.device.iterations import Carried, Iterated, Iteration
+from optdb.device.iterations import Carried, Iterated, Iteration, operands_of
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, positions, unrolls
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
@@ -247,7 +247,7 @@ class Schedule(ElementwiseSchedule):
             targets(self.lowering(domain))
         except TooLarge:
             return self._reduce(tensor)
-        self._add_loop(domain, targets, parts, grid)
+        self._add_loop(domain, targets, parts, grid, [tensor.x])
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
 
     def _most_accumulators(self, elements: int) -> int:
@@ -274,6 +274,7 @@ class Schedule(ElementwiseSchedule):
         try:
             while True:
                 lowering = self.lowering(x.shape)
+                lowering.level = self.level(x)
                 result = lowering.evaluate(x, at)
                 if not lowering.missing:
                     break
@@ -334,7 +335,7 @@ class Schedule(ElementwiseSchedule):
             factor = lowering.evaluate(tensor.vector, [Index.of(0)])
             return [ColumnSum(factor, matrix.buffer, matrix.offset, matrix.strides[1], length, parts)]
 
-        self._add_loop([rows], targets, parts, grid)
+        self._add_loop([rows], targets, parts, grid, [tensor])
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _scan(self, tensor: Scanned) -> Stored:
@@ -372,7 +373,7 @@ class Schedule(ElementwiseSchedule):
         if shared:
             zeros = broadcast(Constant(np.zeros((), tensor.dtype)), (parts.size,))
             before = self._store_into(zeros, Stored(parts, (parts.size,)))
-        node = self._add_loop(domain, targets, parts, grid)
+        node = self._add_loop(domain, targets, parts, grid, operands_of(tensor))
         node.after += before
         return Folded("Add", whole, [0], tensor.dtype)
 
