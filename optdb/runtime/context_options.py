@@ -76,8 +76,8 @@ class ContextOptions:
     #: the number of operations.
     loop_steps: int = 1500
     #: A kernel of `codegen.loops` loads a value that an earlier kernel also computes if the value takes at least this
-    #: many scalar operations per element; a load counts as several operations.
-    least_shared_steps: int = 40
+    #: many scalar operations per element, where a load counts as several operations; None chooses by device.
+    least_shared_steps: int | None = None
     batch_thresholds: BatchThresholds = BatchThresholds()
     transfer_sizes: TransferSizes = TransferSizes()
     #: Maximum number of scalar operations per launch, on average, in a call that runs in the calling thread

@@ -44,8 +44,8 @@ from optdb.runtime.sizes import SymInt, is_at_most, is_same
 FEW = 32
 #: Maximum number of scalar operations per tensor in a kernel without loops.
 MOST_SCALARS = 400
-#: The number of steps that take as long as loading a number.
-_LOAD_ON_CPU, _LOAD_ON_GPU = 3, 8
+#: How many steps per element a value takes if loading it is faster, and how many of them a load counts as.
+_SHARED_ON_CPU, _SHARED_ON_GPU = (200, 3), (40, 8)
 #: Maximum number of tensors that a node stores for later nodes.
 _MOST_SHARED = 8
 
@@ -318,8 +318,10 @@ class ElementwiseSchedule:
             return needed
         needed = list(lowering.missing)
         if not needed and domain and not nodes[0].is_late and not nodes[0].after:
-            load = _LOAD_ON_CPU if self._profile.runs_items_serially else _LOAD_ON_GPU
-            for tensor, elements in lowering.long_values(self.context.options.least_shared_steps, load).items():
+            least, load = _SHARED_ON_CPU if self._profile.runs_items_serially else _SHARED_ON_GPU
+            for tensor, elements in lowering.long_values(
+                self.context.options.least_shared_steps or least, load
+            ).items():
                 self._computed.setdefault(tensor, (nodes[0], elements))
         if not needed and not domain and len(lowering.steps) > self.context.options.loop_steps:
             return lowering.repeated(roots)
