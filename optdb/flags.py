@@ -297,6 +297,13 @@ FLAGS: tuple[Flag, ...] = (
         "flag is read when a function is compiled.",
     ),
     Flag(
+        "optdb.fuser",
+        "groups",
+        "What chooses the kernels of fused ops on a device: groups of ops with the same axes (groups), or the "
+        "scheduler of lazy tensors (lazy). The flag is read when a function is compiled.",
+        spellings=(("groups", "groups"), ("lazy", "lazy")),
+    ),
+    Flag(
         "optdb.merge_launches",
         "auto",
         "Plans merge small launches on devices where a launch costs more than a small kernel. The merged kernel is "

@@ -16,7 +16,7 @@ from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.views import broadcast_view, subtensor
-from optdb.runtime.arrays import Array, empty, fill_zeros
+from optdb.runtime.arrays import empty, fill_zeros
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import as_int
 
@@ -57,8 +57,8 @@ class Elementwise(Operation):
         self._elements.launch(kernels, self.context, shape, [*inputs, *results])
 
 
-def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape that arrays are broadcast to; raise ValueError if lengths do not match.
+def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape that arrays or tensors are broadcast to; raise ValueError if lengths do not match.
 
     An axis of the result has length 0 if an array has length 0 where its spec promises length 1.
     """

@@ -86,7 +86,7 @@ class Operation(ABC):
         return [cell[0] for cell in cells]
 
 
-def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], empty: bool = False) -> None:
+def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Any], empty: bool = False) -> None:
     """Raise ValueError unless arrays have length 1 where their specs promise it; `op` is named in the error.
 
     With `empty`, length 0 is also accepted, since no kernel is launched for an empty result.

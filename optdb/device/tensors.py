@@ -102,6 +102,11 @@ class Mapped(Tensor):
         """Whether the program takes longer than reading its operands."""
         return not is_cheap(self.program, DIVISIONS)
 
+    @functools.cached_property
+    def divides(self) -> bool:
+        """Whether the program takes longer than a few additions."""
+        return not is_cheap(self.program)
+
     def uses_any(self, names: frozenset[str]) -> bool:
         """Whether the program contains any of the named scalar operations."""
         return any(scalar.name in names for scalar, _ in self.program.steps)

@@ -37,18 +37,22 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
             # a query of the handler before this validation raises an error, so validate each replacement.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
-        run = _InplacePass(self, fgraph)
-        for node in order_by_data(fgraph):
+        return self._run(InplacePass(self, fgraph))
+
+    def _run(self, run: InplacePass) -> dict[str, Any]:
+        for node in order_by_data(run.fgraph):
             if type(node.op) is self.op and not (run.skips_scalars and node.outputs[0].type.ndim == 0):
                 run.visit(node)
         return run.profile
 
 
-class _InplacePass:
+class InplacePass:
+    """One pass of a rewriter over a graph."""
+
     def __init__(self, rewriter: InplaceElemwise, fgraph: FunctionGraph) -> None:
         self.rewriter = rewriter
         self.fgraph = fgraph
-        self.handler: IncrementalDestroyHandler = fgraph.destroy_handler
+        self.handler: Any = fgraph.destroy_handler
         self.protected = protected_variables(fgraph)
         validate_nb = config.tensor.insert_inplace_optimizer_validate_nb
         self.skips_scalars = validate_nb > 1 or (validate_nb == -1 and len(fgraph.apply_nodes) > _BIG)
@@ -67,8 +71,8 @@ class _InplacePass:
         for i in range(len(node.outputs)):
             if i in pattern:
                 continue
-            for slot in self._candidates(node, i, pattern):
-                if not self.handler.may_destroy(node, slot, self.protected):
+            for slot in self.candidates(node, i, pattern):
+                if not self._may_destroy(node, slot):
                     continue
                 new_node = self._replace(node, {**pattern, i: slot})
                 if new_node is not None:
@@ -76,7 +80,13 @@ class _InplacePass:
                     pattern[i] = slot
                     break
 
-    def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
+    def _may_destroy(self, node: Apply, slot: int) -> bool:
+        """Return whether a node may overwrite an input; Theano's own handler cannot be asked, so the graph refuses."""
+        if isinstance(self.handler, IncrementalDestroyHandler):
+            return self.handler.may_destroy(node, slot, self.protected)
+        return node.inputs[slot] not in self.protected
+
+    def candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
         """Return the inputs of the right type for output `i` to overwrite, best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
@@ -98,12 +108,13 @@ class _InplacePass:
         """Rank inputs to overwrite: the updated variable first, then results that have overwritten that variable."""
         if var in updated:
             return 0
-        destroyers = [self.handler.root_destroyer.get(root) for root in updated]
+        known = getattr(self.handler, "root_destroyer", {})
+        destroyers = [known.get(root) for root in updated]
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
         """Replace `node` with a node that has an inplace pattern; return None if the graph refuses the new node."""
-        new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
+        new = self.inplace_op(node, pattern)(*node.inputs, return_list=True)
         # Copy traces one by one: otherwise each replacement multiplies the traces of a node with many outputs.
         for before, after in zip(node.outputs, new, strict=True):
             copy_stack_trace(before, after)
@@ -120,7 +131,8 @@ class _InplacePass:
         replaced: Apply | None = new[0].owner
         return replaced
 
-    def _inplace_op(self, node: Apply, pattern: dict[int, int]) -> Elemwise:
+    def inplace_op(self, node: Apply, pattern: dict[int, int]) -> Any:
+        """Return the op of a node with an inplace pattern."""
         key = (node.op, tuple(sorted(pattern.items())), tuple(out.type.dtype for out in node.outputs))
         op = self.ops.get(key)
         if op is None:

@@ -222,6 +222,7 @@ class FunctionTracer:
         return tensor
 
     def finish(self, outputs: Sequence[Value]) -> list[Any]:
+        self._schedule.expect([output for output in outputs if isinstance(output, Tensor)])
         conditions = self._stored_conditions() if self._conditions else None
         if conditions is not None and self._updates:
             # Next values that are computed after the checks can overwrite the current values.
@@ -371,6 +372,7 @@ class UncomputedTracer:
         raise Untraceable(f"a file cannot contain steps that run on the host: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
+        self._schedule.expect([output for output in outputs if isinstance(output, Tensor)])
         results = [self._result(output) for output in outputs]
         for step in compiled_steps(self._schedule.steps(), self._schedule.constants, self._memory):
             step.run(self._memory)

@@ -19,6 +19,7 @@ from optdb.device.schedule.lowering import UNROLLED, ElementValues, Lowering, ha
 from optdb.device.schedule.ordering import SlowValues, ordered_steps
 from optdb.device.schedule.points import PointLoops
 from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step
+from optdb.device.schedule.traffic import tensors_to_store
 from optdb.device.tensors import (
     Computed,
     Coordinate,
@@ -61,15 +62,24 @@ class ElementwiseSchedule:
         self._waiting: list[tuple[int, int, FusibleLoop]] = []
         self._added = 0
         self._levels: dict[Tensor, int] = {}
+        #: The tensors that are stored although kernels could compute them.
+        self.kept: set[Tensor] = set()
         #: The tensors that take many steps per element: the node of the lowest level that computes each, and its
         #: elements.
         self._computed: dict[Mapped, tuple[FusibleLoop, ElementValues]] = {}
         self._profile = profile = context.profile
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
+    def expect(self, tensors: Sequence[Tensor]) -> None:
+        """Choose what to store, given all tensors that will be stored; without this, kernels recompute more."""
+        self.level(*tensors)
+        self.kept |= tensors_to_store(tensors, self.stored, self._levels)
+
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
         """Add the nodes that store a tensor, in a region if one is given; return the tensor's location."""
         if region is not None:
+            if tensor in self.kept and resolve(tensor, self.stored) is tensor:
+                self.stored[tensor] = region
             if not self._computes_in(tensor, region):
                 self._store_into(tensor, region)
             return region
@@ -100,7 +110,7 @@ class ElementwiseSchedule:
     def lowering(self, domain: Sequence[int]) -> Lowering:
         """Return an empty body; a body without loop axes is shared by several kernels, so its size is not limited."""
         most_steps = self.context.options.loop_steps if domain else sys.maxsize
-        return Lowering(self.stored, domain, self._takes_rows, most_steps, self._shared)
+        return Lowering(self.stored, domain, self._takes_rows, most_steps, self._shared, self.kept)
 
     def level(self, *operands: Tensor) -> int:
         """Return the maximum number of folds and operations that must precede the use of tensors."""
@@ -122,6 +132,7 @@ class ElementwiseSchedule:
     def steps(self) -> list[Step]:
         while True:
             self._lower_waiting()
+            self._nodes = self._fused_nodes()
             points = PointLoops(self.lowering(()), self.context)
             steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
             if not points.body.missing:
@@ -145,6 +156,10 @@ class ElementwiseSchedule:
             self.store(tensor)
         else:
             self._make(tensor)
+
+    def _fused_nodes(self) -> list[ScheduleNode]:
+        """Return the nodes after the fusion of reductions."""
+        raise NotImplementedError
 
     def _make(self, tensor: Tensor) -> Tensor:
         """Add the nodes that compute a tensor; return its replacement."""
@@ -242,7 +257,7 @@ class ElementwiseSchedule:
         domain = [tensor.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=False, row_length=tensor.row_length)
         node = self._add_loop(domain, targets, region.buffer, grid, [tensor])
-        node.root = tensor
+        node.root, node.region, node.element = tensor, region, value
         return node
 
     def _add_loop(

@@ -45,6 +45,8 @@ UNROLLED_PARTS = 64
 MOST_NESTED = 64
 #: If a large kernel without loops computes at least this many elements of a tensor, a loop computes them instead.
 _LEAST_REPEATED = 5
+#: A tensor is stored if a kernel with at least so many points divides so many times to compute each of its elements.
+_MANY_POINTS, _MANY_DIVISIONS = 1 << 14, 32
 #: The values of a tensor's elements in a body, by their indices.
 ElementValues = dict[tuple[Index, ...], LoweredValue]
 #: A generator that requests elements of tensors at given indices, and finally returns one element.
@@ -61,12 +63,16 @@ class Lowering(LoopBody):
         takes_rows: bool,
         most_steps: int,
         shared: Callable[[Mapped, int], Stored | None],
+        kept: Container[Tensor] = (),
     ) -> None:
         super().__init__(domain, most_steps)
         #: The level of the node that is being lowered (see `FusibleLoop.level`); kernels of lower levels run before it.
         self.level = 0
         #: Returns where a kernel of a lower level stores a tensor; None if the body must compute the tensor.
         self._shared = shared
+        self._kept = kept
+        #: The tensor that is computed even if it is kept.
+        self._computed: Tensor | None = None
         #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
         self.unrolled: dict[Folded, None] = {}
@@ -80,14 +86,21 @@ class Lowering(LoopBody):
         #: The scalars that are computed for elements of larger tensors.
         self._scalars: dict[Tensor, None] = {}
 
+    @property
+    def everywhere(self) -> list[Index]:
+        """The coordinates of each point of the domain."""
+        return [Index.of(axis) for axis in range(len(self.domain))]
+
     def compute(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
         """Compute an element of a tensor, even if the tensor is stored."""
         replacement = self._stored.pop(tensor, None)
         key = tensor, tuple(coordinates)
         loaded = self._memo.pop(key, None)
+        self._computed = tensor
         try:
             return self.evaluate(tensor, coordinates)
         finally:
+            self._computed = None
             if replacement is not None:
                 self._stored[tensor] = replacement
                 # Forget the element, so that other loops load it, and thus wait until it is stored.
@@ -201,7 +214,7 @@ class Lowering(LoopBody):
                 return self.length(tensor.numbers[position if tensor.size > 1 else 0])
             case Mapped() if (region := self._shared(tensor, self.level)) is not None:
                 return self._load(region, coordinates)
-            case Mapped() if not self._is_repeated(tensor, coordinates):
+            case Mapped() if not (self._is_kept(tensor) or self._is_repeated(tensor, coordinates)):
                 return self._mapped(tensor, coordinates)
             case ViewTensor():
                 return self._view(tensor, coordinates)
@@ -238,10 +251,16 @@ class Lowering(LoopBody):
         scalar = self.element_of(stored.buffer, index.const)
         return self.apply(scalar, [self.index_value(Index(0, index.terms))])
 
+    def _is_kept(self, tensor: Mapped) -> bool:
+        return tensor in self._kept and tensor is not self._computed
+
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
         """Return whether a kernel would recompute elements of a costly tensor."""
-        varies = any(not index.is_const for index in coordinates)
-        return tensor.is_costly and varies and example_value(tensor.size) * 4 <= self._total
+        if all(index.is_const for index in coordinates):
+            return False
+        size = example_value(tensor.size)
+        divides_often = self._total >= _MANY_POINTS and size * _MANY_DIVISIONS <= self._total and tensor.divides
+        return divides_often or (tensor.is_costly and size * 4 <= self._total)
 
     def _mapped(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> _Evaluation:
         operands = []

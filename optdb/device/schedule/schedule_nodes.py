@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.loops.body import Buffer, Index, RowProduct
+from optdb.codegen.loops.body import Buffer, Index, LoweredValue, RowProduct
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import ColumnSum, ElementStore, Target, buffer_of
 from optdb.codegen.operation import Operation
+from optdb.codegen.scalars.program import Number
 from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
 from optdb.device.tensors import Mapped, Stored, Tensor
@@ -74,8 +75,10 @@ class FusibleLoop(ScheduleNode):
         self, domain: Sequence[int], grid: LoopGrid, level: int, targets: Callable[[Lowering], list[Target]]
     ) -> None:
         super().__init__()
-        #: The tensor that the node stores, if any.
+        #: The tensor that the node stores, if any, where it stores the tensor, and what computes an element.
         self.root: Tensor | None = None
+        self.region: Stored | None = None
+        self.element: Callable[[Lowering, Sequence[Index]], LoweredValue | Number] | None = None
         self.domain = tuple(domain)
         self.grid = grid
         #: The level of what the node computes: it never depends on nodes of higher levels.

@@ -18,13 +18,13 @@ from optdb.codegen.loops.body import Buffer, Index, LengthValue, Load, TooLarge
 from optdb.codegen.loops.grids import grid_of
 from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import WIDE_ATOMICS, ColumnSum, Fold, Scatter, Target
-from optdb.codegen.operation import ArraySpec, Operation
-from optdb.codegen.reductions.plan import Reduction
+from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Scalar
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Carried, Iterated, Iteration, operands_of
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, positions, unrolls
+from optdb.device.schedule.reducing import Folding, ReductionFusion, ScheduledReduction
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
 from optdb.device.tensors import (
     Application,
@@ -80,6 +80,12 @@ class Schedule(ElementwiseSchedule):
         self._constants: dict[tuple[int, int, str], Buffer] = {}
         #: The regions in which operations store tensors; other tensors get buffers of their own.
         self._regions: dict[Tensor, Stored] = {}
+
+    def _fused_nodes(self) -> list[ScheduleNode]:
+        if self._is_body or not any(isinstance(node, ScheduledReduction) for node in self._nodes):
+            return self._nodes
+        merges = not self._profile.needs_explicit_vectors
+        return ReductionFusion(self._nodes, self.lowering, self._number).run(merges)
 
     def _make(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, ArgumentTensor) and tensor.size:
@@ -259,13 +265,9 @@ class Schedule(ElementwiseSchedule):
         """Add a reduction; if possible, its prologue computes the elements from stored arrays."""
         out = self._region(tensor)
         specs, inputs, program = self._prologue(tensor.x)
-        fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype
-
-        def make(context: Context) -> Operation:
-            return Reduction(context, fold=fold, inputs=specs, axes=axes, dtype=dtype, acc_dtype=acc_dtype, pre=program)
-
+        folding = Folding(tensor.fold, tensor.x.shape, tensor.axes, tensor.dtype, tensor.acc_dtype)
         work = tensor.x.size * (1 if program is None else len(program.steps) + 1)
-        self._operate(ScheduledOperation(make, inputs, [out], work))
+        self._operate(ScheduledReduction(folding, inputs, specs, program, [out], work))
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
@@ -298,13 +300,17 @@ class Schedule(ElementwiseSchedule):
     def _prologue_input(self, source: Load | LengthValue, x: Tensor) -> Stored:
         """Return an input of a prologue as an array that broadcasts to the shape of the reduced tensor."""
         if isinstance(source, LengthValue):
-            one = (1,) * x.ndim
-            if isinstance(source.number, SymInt):
-                return self.store(length_tensor([source.number], one))
-            return self._constant(Constant(np.reshape(source.number.value, one)))
+            return self._number(source, x.ndim)
         factors = [source.index.factor(axis) for axis in range(x.ndim)]
         shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
         return Stored(source.buffer, shape, source.index.const, factors)
+
+    def _number(self, source: LengthValue, ndim: int) -> Stored:
+        """Return the location of a number as an array of `ndim` axes."""
+        one = (1,) * ndim
+        if isinstance(source.number, SymInt):
+            return self.store(length_tensor([source.number], one))
+        return self._constant(Constant(np.reshape(source.number.value, one)))
 
     def _without_prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], None]:
         return [_spec(x)], [self.store(x)], None

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram, Slot
 from optdb.host.api import scalars
+from optdb.host.api.config import config
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of, owner_of
 from optdb.host.api.ops import Shape, Shape_i
@@ -31,6 +32,8 @@ from optdb.opencl.fusing.groups import (
 )
 from optdb.opencl.fusing.recomputing import recompute
 from optdb.opencl.fusing.reductions import families_of, fused, with_epilogue, with_prologue
+from optdb.opencl.fusing.staging import fused as fused_group
+from optdb.opencl.fusing.staging import groups_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import FusedScalars
@@ -48,6 +51,11 @@ class OpenCLFusion(GraphRewriter):
     """Fuses elementwise ops and reductions on the device into kernels."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
+        if config.optdb.fuser == "lazy":
+            self.replace(fgraph, list(_shapes_of_operands(fgraph)))
+            for nodes in groups_of(fgraph):
+                self.replace(fgraph, fused_group(fgraph, nodes))
+            return
         for parts in _parts_of_large_nodes(fgraph):
             self.replace(fgraph, parts)
         self.replace(fgraph, list(_shapes_of_operands(fgraph)))

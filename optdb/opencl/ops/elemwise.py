@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optdb.codegen.elementwise_programs import Elementwise, PlacedElementwise
+from optdb.codegen.elementwise_programs import Elementwise, PlacedElementwise, common_shape
 from optdb.codegen.operation import Operation
 from optdb.codegen.scalars.program import ScalarProgram
+from optdb.device.expressions import mapped
+from optdb.device.tensors import Tensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
@@ -74,6 +76,10 @@ class OpenCLElemwise(Shell):
                 f"{self} has no R-operator, since it is the result of fusion. Call Rop before compiling"
             )
         return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
+
+    def describe(self, node: Apply, inputs: Sequence[Tensor]) -> list[Tensor]:
+        common_shape(self, [spec_of(x) for x in node.inputs], inputs)
+        return mapped(program_of(self.scalar_op, [x.type.dtype for x in node.inputs]), inputs)
 
     def operation(self, node: Apply) -> Operation:
         program = program_of(self.scalar_op, [x.type.dtype for x in node.inputs])

@@ -8,6 +8,8 @@ from typing import Any
 from optdb.codegen.operation import Operation
 from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import ScalarProgram
+from optdb.device import expressions
+from optdb.device.tensors import Tensor
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable, op_of
@@ -122,6 +124,11 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
             return [grad_undefined(self, i, x, what) for i, x in enumerate(inputs)]
         host_op = op(self.axis, self.dtype, acc_dtype=self.acc_dtype)
         return as_on_host(host_op.L_op, inputs, outputs, output_grads)
+
+    def describe(self, node: Apply, inputs: Sequence[Tensor]) -> list[Tensor]:
+        (x,) = inputs
+        axes = range(x.ndim) if self.axis is None else [axis % x.ndim for axis in self.axis]
+        return [expressions.folded(scalar_name(self.scalar_op), x, list(axes), self.dtype, self.acc_dtype)]
 
     def operation(self, node: Apply) -> Operation:
         folded, others = self.parted(node.inputs)

@@ -13,6 +13,8 @@ from typing import Any
 from optdb.codegen.layout import view
 from optdb.codegen.parts import Flatten, Reshape
 from optdb.codegen.views import subtensor
+from optdb.device.expressions import transposed
+from optdb.device.tensors import Tensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
@@ -34,6 +36,12 @@ class OpenCLDimShuffle(View, host.DimShuffle):
         shape = [1 if axis == "x" else x.shape[axis] for axis in self.new_order]
         strides = [x.dtype.itemsize if axis == "x" else x.strides[axis] for axis in self.new_order]
         outputs[0][0] = view(x, shape, strides)
+
+    def describe(self, node: Apply, inputs: Sequence[Tensor]) -> list[Tensor]:
+        (x,) = inputs
+        check_lengths(self, node.inputs, inputs, [(0, axis) for axis in self.drop])
+        order = [axis if isinstance(axis, int) else None for axis in self.new_order]
+        return [transposed(x, order)]
 
 
 def is_transpose(node: Apply | None) -> bool:

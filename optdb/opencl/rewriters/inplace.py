@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from optdb.host.api import ops
 from optdb.host.api.control_flow import Scan, scan_of, scan_overwriting, state_slots
 from optdb.host.api.databases import compile_db
 from optdb.host.api.destroy import DestroyHandler
-from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients, owner_of
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients, op_of, owner_of
 from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOptimizer, replace_all
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.traces import copy_trace
@@ -23,9 +24,10 @@ from optdb.opencl.ops import parts
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.fused import OpenCLFused
 from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.type import OpenCLArrayType
-from optdb.topo.inplace import InplaceElemwise
+from optdb.topo.inplace import InplaceElemwise, InplacePass
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (
@@ -48,6 +50,7 @@ _OVERWRITING: dict[type, Callable[..., Op]] = {
 PLAIN: Plain = {
     **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
+    OpenCLFused: lambda op: op.overwriting({}),
     OpenCLMRGUniform: lambda op: OpenCLMRGUniform(op.output_type, False),
 }
 
@@ -124,6 +127,25 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
+class InplaceGroups(InplaceElemwise):
+    """Lets groups of ops overwrite inputs whose elements they read where they write."""
+
+    def __init__(self) -> None:
+        super().__init__(OpenCLFused)
+
+    def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
+        return self._run(_GroupsPass(self, fgraph))
+
+
+class _GroupsPass(InplacePass):
+    def candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
+        allowed = op_of(node, OpenCLFused).overwritable(i)
+        return [slot for slot in super().candidates(node, i, pattern) if slot in allowed]
+
+    def inplace_op(self, node: Apply, pattern: dict[int, int]) -> OpenCLFused:
+        return op_of(node, OpenCLFused).overwriting(pattern)
+
+
 #: Views that may change the order of elements.
 _REORDERING = (ops.DimShuffle, ops.Subtensor)
 
@@ -160,5 +182,6 @@ _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inpl
 compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")
+compile_db().register("opencl_inplace_groups", InplaceGroups(), 75.6, "fast_run", "inplace")
 # Run after all in-place rewrites, when most next values overwrite the current values.
 compile_db().register("opencl_updates", NextValuesInOrder(), 75.7, "opencl")
