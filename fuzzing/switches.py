@@ -114,6 +114,7 @@ class Compilation:
     op_cache: str = _switch(*ON_OFF[::-1])
     shapes: str = _switch(*ON_OFF)
     plans: str = _switch(*ON_OFF)
+    fuser: str = _switch("groups", "lazy")
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
     #: What enqueues the first commands of a call: the plan itself, or a `Script` that the caller creates.
@@ -130,6 +131,7 @@ class Compilation:
         return {
             "optdb.shapes": self.shapes == "on",
             "optdb.plans": self.plans == "on",
+            "optdb.fuser": self.fuser,
             "optdb.merge_launches": self.merge_launches,
             "optdb.persistent_launches": self.persistent_launches,
             "optdb.matmul_precision": self.matmul_precision,
@@ -244,6 +246,7 @@ FLAGS: dict[str, str] = {
     "optdb.contexts": "shared",
     "optdb.kernel_cache_size": "kernel_cache",
     "optdb.plans": "plans",
+    "optdb.fuser": "fuser",
     "optdb.merge_launches": "merge_launches",
     "optdb.persistent_launches": "persistent_launches",
     "optdb.matmul_precision": "matmul_precision",

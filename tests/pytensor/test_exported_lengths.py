@@ -91,6 +91,18 @@ def test_functions_of_vectors_of_any_length(tmp_path, name, device_kind):
         _check(results if isinstance(results, list) else [results], host(values))
 
 
+@pytest.mark.parametrize("device_kind", KINDS)
+def test_reductions_divide_by_lengths(tmp_path, device_kind):
+    x = pt.matrix("x")
+    outputs = [x.mean(axis=0), x.var(axis=0), pt.sqrt(x.sum(axis=1) / x.shape[1] + 9.0) / x.shape[0]]
+    device, host = (pytensor.function([x], outputs, mode=mode) for mode in ("OPENCL", "FAST_COMPILE"))
+    export(device, tmp_path / "function.optdb", [(np.zeros((600, 50)),)], [device_kind])
+    loaded = optdb.load(tmp_path / "function.optdb", context_of_kind(device_kind))
+    for rows in (600, 601, 630):
+        values = np.random.default_rng(rows).normal(size=(rows, 50))
+        _check(loaded(values), host(values))
+
+
 def test_lengths_that_depend_on_an_integer(tmp_path):
     """An integer argument determines lengths; comparisons of its value on the device restrict nothing."""
     v, n = pt.vector("v"), pt.lscalar("n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,8 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array
-from optdb.device.functions.steps import FunctionMemory, compiled_steps
+from optdb.device.functions.steps import CompiledStep, FunctionMemory, buffers_read, compiled_steps
+from optdb.device.schedule.schedule_nodes import FusedKernel, ScheduledOperation, Step
 from optdb.device.schedule.scheduler import Schedule
 from optdb.device.tensors import ArgumentTensor, Stored, Tensor
 from optdb.runtime.arrays import Array, DeviceArray, span
@@ -37,6 +38,11 @@ class DescribedOperation(Operation):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def scheduled(self) -> list[list[CompiledStep]]:
+        """The steps for each combination of layouts that the operation has run with."""
+        return [known.steps for known in self._known.values()]
+
     def kernels(self) -> list[Kernel]:
         """Return no kernels, since they depend on the layouts of the inputs."""
         return []
@@ -60,54 +66,78 @@ class _Scheduled:
 
     def __init__(self, operation: DescribedOperation, inputs: Sequence[Array]) -> None:
         self._context = operation.context
-        schedule = Schedule(self._context)
         self._arguments: list[Buffer] = []
+        #: Maps outputs that overwrite inputs to the inputs' numbers.
+        self._overwritten = dict(operation.overwritten)
+        #: The outputs that overwrite inputs at the end, since other kernels also read these inputs.
+        late: set[int] = set()
+        while True:
+            schedule, steps = self._schedule(operation, inputs, late)
+            missed = {number for number in self._overwritten if not self._may_overwrite(number, steps)}
+            if missed <= late:
+                break
+            late |= missed
+        self._memory = FunctionMemory(self._context)
+        self.steps = compiled_steps(steps, schedule.constants, self._memory)
+        #: The outputs that are copied to the inputs that they overwrite, and the kernels that copy them.
+        self._copied: dict[int, tuple[ElementKernels, Kernels]] = {}
+        for number in missed:
+            result = self._results[number]
+            copying = ElementKernels.copying(result.dtype, result.ndim, context=self._context)
+            self._copied[number] = copying, compile_kernels(copying.kernels(), self._context, "a copy")
+
+    def _schedule(
+        self, operation: DescribedOperation, inputs: Sequence[Array], late: Set[int]
+    ) -> tuple[Schedule, list[Step]]:
+        schedule = Schedule(self._context)
         tensors: list[Tensor] = []
+        sources: list[Stored] = []
         for number, array in enumerate(inputs):
-            tensors.append(ArgumentTensor(array.shape, array.dtype.name))
             start, stop = span(array)
             itemsize = array.dtype.itemsize
             buffer = Buffer((stop - start) // itemsize, array.dtype.name, f"input {number}")
             strides = [step // itemsize for step in array.strides]
-            schedule.stored[tensors[-1]] = Stored(buffer, array.shape, (array.offset - start) // itemsize, strides)
-            self._arguments.append(buffer)
+            sources.append(Stored(buffer, array.shape, (array.offset - start) // itemsize, strides))
+            tensors.append(ArgumentTensor(array.shape, array.dtype.name))
+            schedule.stored[tensors[-1]] = sources[-1]
+        self._arguments = [source.buffer for source in sources]
         self._results: list[Stored] = []
-        #: Maps outputs that overwrite inputs to the inputs' numbers.
-        self._overwritten = dict(operation.overwritten)
         described = operation.describe(tensors)
         schedule.expect(described)
         for number, tensor in enumerate(described):
             position = self._overwritten.get(number)
+            name = f"output {number}"
             if position is None or not tensor.size:
-                result = Stored(Buffer(tensor.size, tensor.dtype, f"output {number}"), tensor.shape)
-                schedule.store(tensor, result)
+                result = Stored(Buffer(tensor.size, tensor.dtype, name), tensor.shape)
             else:
-                source = schedule.stored[tensors[position]]
-                assert isinstance(source, Stored)
-                buffer = Buffer(source.buffer.size, tensor.dtype, f"output {number}")
+                source = sources[position]
+                buffer = Buffer(source.buffer.size, tensor.dtype, name)
                 result = Stored(buffer, tensor.shape, source.offset, source.strides)
+            if number in late:
                 schedule.store_late(tensor, result)
+            else:
+                schedule.store(tensor, result)
             self._results.append(result)
-        self._memory = FunctionMemory(self._context)
-        self._steps = compiled_steps(schedule.steps(), schedule.constants, self._memory)
-        #: The outputs that are copied to the inputs that they overwrite, and the kernels that copy them.
-        self._copied: dict[int, tuple[ElementKernels, Kernels]] = {}
-        for number, position in self._overwritten.items():
-            result = self._results[number]
-            if not self._may_overwrite(result.buffer, self._arguments[position]):
-                copying = ElementKernels.copying(result.dtype, result.ndim, context=self._context)
-                self._copied[number] = copying, compile_kernels(copying.kernels(), self._context, "a copy")
+        return schedule, schedule.steps()
 
-    def _may_overwrite(self, written: Buffer, read: Buffer) -> bool:
-        """Return whether an output may have the memory of an input because no kernel reads it later."""
-        writers = [number for number, step in enumerate(self._steps) if written in step.written]
+    def _may_overwrite(self, number: int, steps: Sequence[Step]) -> bool:
+        """Return whether an output may have the memory of an input because no kernel reads the input later."""
+        written, read = self._results[number].buffer, self._arguments[self._overwritten[number]]
+        writers = [position for position, step in enumerate(steps) if written in step.writes]
         if len(writers) != 1:
             return not writers
-        (number,) = writers
-        writer, later = self._steps[number], self._steps[number + 1 :]
-        if any(read in step.buffers for step in later):
+        (position,) = writers
+        if any(read in buffers_read(step) for step in steps[position + 1 :]):
             return False
-        return read not in writer.buffers or read in writer.overwritable(written)
+        writer = steps[position]
+        if read not in buffers_read(writer):
+            return True
+        match writer:
+            case FusedKernel():
+                return read in writer.kernel.overwritable(written)
+            case ScheduledOperation():
+                return read in writer.overwritable(written)
+        return False
 
     def run(self, inputs: Sequence[Array], outputs: Outputs) -> None:
         memory = self._memory.within(self._memory.bound)
@@ -122,7 +152,7 @@ class _Scheduled:
             cell[0] = array = inputs[self._overwritten[number]]
             if array.size and number not in self._copied:
                 memory.bind(result.buffer, _elements(array, result.buffer.size))
-        for step in self._steps:
+        for step in self.steps:
             step.run(memory)
         for number, (copying, kernels) in self._copied.items():
             result = self._results[number]

@@ -141,6 +141,9 @@ class CompiledOperation(CompiledStep):
     def __str__(self) -> str:
         return str(self.operation)
 
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        return self.node.overwritable(written)
+
     def run(self, memory: FunctionMemory) -> None:
         inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.node.inputs]
         outputs = [memory.array(x) for x in self.node.outputs]
@@ -211,9 +214,9 @@ class CompiledLoops(CompiledStep):
         writer = self._parts[numbers[0]]
         if len(numbers) > 1 or not isinstance(writer, FusedKernel):
             return set()
-        found = {buffer for part in self._parts[: numbers[0]] for buffer in _read_by(part)} - _read_by(writer)
+        found = {buffer for part in self._parts[: numbers[0]] for buffer in buffers_read(part)} - buffers_read(writer)
         found |= writer.kernel.overwritable(written)
-        later = {buffer for part in self._parts[numbers[0] + 1 :] for buffer in _read_by(part)}
+        later = {buffer for part in self._parts[numbers[0] + 1 :] for buffer in buffers_read(part)}
         return found - later - set(self.written)
 
     def run(self, memory: FunctionMemory) -> None:
@@ -222,14 +225,15 @@ class CompiledLoops(CompiledStep):
         self._kernel.call(1, 1, *self._loops.numbers, *self._arena, *arrays)
 
 
-def _read_by(part: FusedKernel | ScheduledIteration) -> set[Buffer]:
-    if isinstance(part, FusedKernel):
-        matrices = (target.matrix for target in part.kernel.targets if isinstance(target, ColumnSum))
-        return {*part.kernel.body.buffers_read, *matrices}
-    carried = {row.array for row in part.rows}
-    return carried | {
-        buffer for step in part.body if not isinstance(step, ScheduledOperation) for buffer in _read_by(step)
-    }
+def buffers_read(step: Step) -> set[Buffer]:
+    """Return the buffers that a step reads, other than those that only a loop's body uses."""
+    if isinstance(step, FusedKernel):
+        matrices = (target.matrix for target in step.kernel.targets if isinstance(target, ColumnSum))
+        return {*step.kernel.body.buffers_read, *matrices}
+    if isinstance(step, ScheduledOperation):
+        return step.reads
+    inner = {buffer for part in step.body for buffer in buffers_read(part)}
+    return {row.array for row in step.rows} | (inner - step.own_buffers)
 
 
 def _from(whole: Array, first: int) -> DeviceArray:

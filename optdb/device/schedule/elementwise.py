@@ -47,6 +47,8 @@ FEW = 32
 MOST_SCALARS = 400
 #: How many steps per element a value takes if loading it is faster, and how many of them a load counts as.
 _SHARED_ON_CPU, _SHARED_ON_GPU = (200, 3), (40, 8)
+#: Minimum number of elements of a tensor that is stored to move fewer bytes (see `traffic`).
+_KEPT_ON_CPU, _KEPT_ON_GPU = 1 << 18, 1 << 12
 #: Maximum number of tensors that a node stores for later nodes.
 _MOST_SHARED = 8
 
@@ -73,7 +75,8 @@ class ElementwiseSchedule:
     def expect(self, tensors: Sequence[Tensor]) -> None:
         """Choose what to store, given all tensors that will be stored; without this, kernels recompute more."""
         self.level(*tensors)
-        self.kept |= tensors_to_store(tensors, self.stored, self._levels)
+        least = _KEPT_ON_CPU if self._profile.runs_items_serially else _KEPT_ON_GPU
+        self.kept |= tensors_to_store(tensors, self.stored, self._levels, least)
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
         """Add the nodes that store a tensor, in a region if one is given; return the tensor's location."""
@@ -132,7 +135,7 @@ class ElementwiseSchedule:
     def steps(self) -> list[Step]:
         while True:
             self._lower_waiting()
-            self._nodes = self._fused_nodes()
+            self._fuse_reductions()
             points = PointLoops(self.lowering(()), self.context)
             steps = ordered_steps(self._nodes, self.lowering, points, self._profile)
             if not points.body.missing:
@@ -157,8 +160,8 @@ class ElementwiseSchedule:
         else:
             self._make(tensor)
 
-    def _fused_nodes(self) -> list[ScheduleNode]:
-        """Return the nodes after the fusion of reductions."""
+    def _fuse_reductions(self) -> None:
+        """Fuse reductions with loops and with each other."""
         raise NotImplementedError
 
     def _make(self, tensor: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ _MOST_STEPS, _MOST_ARRAYS = 80, 16
 
 
 @dataclass(frozen=True)
-class Folding:
+class FoldedAxes:
     """What distinguishes reductions that cannot be merged."""
 
     fold: str
@@ -37,7 +37,7 @@ class Folding:
     dtype: str
     acc_dtype: str
 
-    def is_like(self, other: Folding) -> bool:
+    def is_like(self, other: FoldedAxes) -> bool:
         alike = (self.fold, self.axes, self.dtype, self.acc_dtype) == (
             other.fold,
             other.axes,
@@ -56,7 +56,7 @@ class ScheduledReduction(ScheduledOperation):
 
     def __init__(
         self,
-        folding: Folding,
+        folding: FoldedAxes,
         arrays: Sequence[Stored],
         specs: Sequence[ArraySpec],
         pre: ScalarProgram | None,
@@ -97,7 +97,18 @@ class ScheduledReduction(ScheduledOperation):
     def steps(self) -> int:
         return len(self.elements.steps) + (0 if self.post is None else len(self.post.steps))
 
-    def add_epilogue(self, epilogue: Epilogue) -> None:
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return the epilogue's arrays, of which an item reads only the elements that it overwrites."""
+        if not any(x.buffer is written for x in self.also):
+            return set()
+        elsewhere = {x.buffer for x in self.arrays}
+        elsewhere.update(x.buffer for x in self.others if not (x.is_contiguous and x.offset == 0 and self._is_whole(x)))
+        return {x.buffer for x in self.others} - elsewhere
+
+    def _is_whole(self, x: Stored) -> bool:
+        return all(map(is_same, x.shape, self.results[0].shape))
+
+    def add_epilogue(self, epilogue: LoopEpilogue) -> None:
         """Also compute and store what a loop computes from the results."""
         self.others += [x for x in epilogue.others if not any(is_same_array(x, y) for y in self.others)]
         count = len(self.results)
@@ -150,7 +161,7 @@ class ScheduledReduction(ScheduledOperation):
 
 
 @dataclass
-class Epilogue:
+class LoopEpilogue:
     """What a loop computes from a reduction's results: `sources` are results' numbers and other arrays."""
 
     program: ScalarProgram
@@ -262,7 +273,7 @@ class ReductionFusion:
                     self._remove(loop, node)
                     return
 
-    def _epilogue(self, node: ScheduledReduction, loop: FusibleLoop) -> Epilogue | None:
+    def _epilogue(self, node: ScheduledReduction, loop: FusibleLoop) -> LoopEpilogue | None:
         """Return what a loop computes as an epilogue; None if that is impossible or slower."""
         root, region = loop.root, loop.region
         assert root is not None and region is not None and loop.element is not None
@@ -294,7 +305,7 @@ class ReductionFusion:
                 sources.append(found)
             else:
                 return None
-        return Epilogue(program, sources, region)
+        return LoopEpilogue(program, sources, region)
 
 
 def _source(

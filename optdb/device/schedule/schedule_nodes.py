@@ -59,6 +59,10 @@ class ScheduledOperation(ScheduleNode):
         self.reads = {x.buffer for x in inputs if isinstance(x, Stored)}
         self.writes = [x.buffer for x in outputs]
 
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return the buffers that can share memory with a written buffer."""
+        return set()
+
     def _estimated_work(self) -> int:
         arrays = [x for x in (*self.inputs, *self.outputs) if isinstance(x, Stored)]
         longest = max((example_value(length) for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)

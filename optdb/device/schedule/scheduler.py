@@ -24,7 +24,7 @@ from optdb.device.expressions import broadcast
 from optdb.device.iterations import Carried, Iterated, Iteration, operands_of
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, positions, unrolls
-from optdb.device.schedule.reducing import Folding, ReductionFusion, ScheduledReduction
+from optdb.device.schedule.reducing import FoldedAxes, ReductionFusion, ScheduledReduction
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
 from optdb.device.tensors import (
     Application,
@@ -81,11 +81,16 @@ class Schedule(ElementwiseSchedule):
         #: The regions in which operations store tensors; other tensors get buffers of their own.
         self._regions: dict[Tensor, Stored] = {}
 
-    def _fused_nodes(self) -> list[ScheduleNode]:
+    def _fuse_reductions(self) -> None:
         if self._is_body or not any(isinstance(node, ScheduledReduction) for node in self._nodes):
-            return self._nodes
+            return
+        known = list(self._nodes)
         merges = not self._profile.needs_explicit_vectors
-        return ReductionFusion(self._nodes, self.lowering, self._number).run(merges)
+        fused = ReductionFusion(known, self.lowering, self._number).run(merges)
+        added = self._nodes[len(known) :]
+        self._nodes = [*fused, *added]
+        if added:  # the locations of numbers that epilogues read
+            self._lower_waiting()
 
     def _make(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, ArgumentTensor) and tensor.size:
@@ -265,7 +270,7 @@ class Schedule(ElementwiseSchedule):
         """Add a reduction; if possible, its prologue computes the elements from stored arrays."""
         out = self._region(tensor)
         specs, inputs, program = self._prologue(tensor.x)
-        folding = Folding(tensor.fold, tensor.x.shape, tensor.axes, tensor.dtype, tensor.acc_dtype)
+        folding = FoldedAxes(tensor.fold, tensor.x.shape, tensor.axes, tensor.dtype, tensor.acc_dtype)
         work = tensor.x.size * (1 if program is None else len(program.steps) + 1)
         self._operate(ScheduledReduction(folding, inputs, specs, program, [out], work))
         return out

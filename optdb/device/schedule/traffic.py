@@ -18,63 +18,59 @@ from optdb.device.tensors import (
 )
 from optdb.runtime.sizes import example_value
 
-#: Minimum number of elements of a tensor whose loads are counted.
-_LEAST_ELEMENTS = 1 << 14
 #: Maximum number of loads that are counted.
 _MOST_LOADS = 12
 _ELEMENTWISE = Mapped | ViewTensor | ReshapedTensor | Joined | Replaced
 
 
-def tensors_to_store(roots: Iterable[Tensor], stored: Replacements, levels: dict[Tensor, int]) -> set[Tensor]:
+def tensors_to_store(
+    roots: Iterable[Tensor], stored: Replacements, levels: dict[Tensor, int], least: int
+) -> set[Tensor]:
     """Return the elementwise results that several kernels need and that each kernel would compute from many loads.
 
     `stored` has the tensors that are in memory, and `levels` the number of folds and operations before each tensor.
-    Storing a tensor takes its loads and one store; then each kernel loads it once.
+    Tensors with fewer than `least` elements do not count: they are in a cache.
+    Storing a tensor takes its loads and one store; then each kernel loads it once. A root is stored in any case.
     """
     roots = list(roots)
     order = ordered(roots)
-    if not any(map(_is_large, order)):
+    large = {tensor for tensor in order if example_value(tensor.size) >= least}
+    if not large:
         return set()
-    kernels = _kernels_of(roots, stored, levels)
+    loads = _loads([tensor for tensor in order if tensor in large], stored)
+    #: Maps each tensor to the kernels that would compute it; kernels that may be fused count as one.
+    kernels: dict[Tensor, set[Hashable]] = {tensor: set() for tensor in order}
+    for root in roots:
+        kernels[root].add(_kernel(root, levels))
     chosen: set[Tensor] = set()
-    loads: dict[Tensor, frozenset[Tensor]] = {}
-    for tensor in order:
-        if not _is_large(tensor):
-            continue
+    wanted = set(roots)
+    for tensor in reversed(order):
         found = resolve(tensor, stored)
         if not isinstance(found, _ELEMENTWISE):
-            loads[tensor] = frozenset((found,))
+            for x in operands_of(tensor) if found is tensor else ():
+                kernels[x].add(_kernel_of_operand(tensor, x, levels))
             continue
-        own = frozenset().union(*(loads[x] for x in operands_of(found) if x in loads))
-        count, users = len(own), len(kernels.get(tensor, ()))
-        if isinstance(tensor, Mapped) and users * count > count + 1 + users:
-            chosen.add(tensor)
-            own = frozenset((tensor,))
-        loads[tensor] = own if len(own) <= _MOST_LOADS else frozenset((tensor,))
+        users, count = kernels[tensor], len(loads.get(tensor, ()))
+        if isinstance(tensor, Mapped) and tensor in large:
+            moved = count + len(users) + (-1 if tensor in wanted else 1)
+            if len(users) * count > moved:
+                chosen.add(tensor)
+                users = {_kernel(tensor, levels)}
+        for x in operands_of(tensor):
+            kernels[x] |= users
     return chosen
 
 
-def _kernels_of(
-    roots: Iterable[Tensor], stored: Replacements, levels: dict[Tensor, int]
-) -> dict[Tensor, set[Hashable]]:
-    """Map each large elementwise result to the kernels that would compute it; fused kernels count as one."""
-    found: dict[Tensor, set[Hashable]] = {}
-    stack: list[tuple[Tensor, Hashable]] = [(root, _kernel(root, levels)) for root in roots]
-    seen: set[tuple[Tensor, Hashable]] = set()
-    while stack:
-        tensor, kernel = stack.pop()
-        if (tensor, kernel) in seen:
-            continue
-        seen.add((tensor, kernel))
-        if not isinstance(resolve(tensor, stored), _ELEMENTWISE):
-            if resolve(tensor, stored) is not tensor:
-                continue
-            stack += [(x, _kernel_of_operand(tensor, x, levels)) for x in operands_of(tensor)]
-            continue
-        if isinstance(tensor, Mapped) and _is_large(tensor):
-            found.setdefault(tensor, set()).add(kernel)
-        stack += [(x, kernel) for x in operands_of(tensor)]
-    return found
+def _loads(order: Iterable[Tensor], stored: Replacements) -> dict[Tensor, frozenset[Tensor]]:
+    """Map each of the given tensors to those in memory from which a kernel computes it."""
+    loads: dict[Tensor, frozenset[Tensor]] = {}
+    for tensor in order:
+        own = frozenset((tensor,))
+        if isinstance(resolve(tensor, stored), _ELEMENTWISE):
+            below = frozenset[Tensor]().union(*(loads[x] for x in operands_of(tensor) if x in loads))
+            own = below if len(below) <= _MOST_LOADS else own
+        loads[tensor] = own
+    return loads
 
 
 def _kernel(root: Tensor, levels: dict[Tensor, int]) -> Hashable:
@@ -85,7 +81,3 @@ def _kernel_of_operand(tensor: Tensor, operand: Tensor, levels: dict[Tensor, int
     if isinstance(tensor, Folded):
         return "fold", tensor.fold, tensor.axes, levels.get(operand, 0)
     return _kernel(operand, levels)
-
-
-def _is_large(tensor: Tensor) -> bool:
-    return bool(example_value(tensor.size) >= _LEAST_ELEMENTS)

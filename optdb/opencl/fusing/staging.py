@@ -56,7 +56,10 @@ def _stages(fgraph: FunctionGraph, nodes: Sequence[Apply]) -> dict[Apply, int]:
     for node in nodes:
         joins = is_described(node)
         before = ((var.owner, stages[var.owner]) for var in node.inputs if var.owner is not None)
-        stages[node] = max((stage + (joins and not is_described(maker)) for maker, stage in before), default=0)
+        # A node that depends on no described node is not on a path between groups.
+        stages[node] = max((stage + (joins and not is_described(maker)) for maker, stage in before), default=-1)
+        if joins:
+            stages[node] = max(stages[node], 0)
     for node in reversed(nodes):
         users = [client for out in node.outputs for client, _ in clients(fgraph, out)]
         if is_described(node) and users and all(not is_output(user) and is_described(user) for user in users):

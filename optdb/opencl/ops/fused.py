@@ -10,11 +10,13 @@ import numpy as np
 
 from optdb.codegen.operation import Operation
 from optdb.device.functions.described import DescribedOperation
-from optdb.device.tensors import Constant, Tensor
+from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.host.api.graph import Apply, Variable, reachable
 from optdb.numpy_types import HostArray
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.shell import Shell
+from optdb.opencl.scalar_programs import program_of
 
 
 class OpenCLFused(Shell):
@@ -86,11 +88,28 @@ class OpenCLFused(Shell):
     def operation(self, node: Apply) -> Operation:
         return DescribedOperation(self.get_context(node), self._describe, str(self), self.inplace_pattern)
 
+    def scalar_operations(self, arrays: Sequence[Any]) -> int:
+        """Return the number of scalar operations for inputs, if no kernel computes anything twice."""
+        tensors = self._tensors([ArgumentTensor(x.shape, x.dtype.name) for x in arrays])
+        count = 0
+        for node in self.nodes:
+            if type(node.op) is OpenCLCAReduce:
+                count += tensors[node.inputs[0]].size
+            elif type(node.op) is OpenCLElemwise:
+                program = program_of(node.op.scalar_op, [x.type.dtype for x in node.inputs])
+                count += len(program.steps) * tensors[node.outputs[0]].size
+        return count
+
     def _describe(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        tensors = self._tensors(inputs)
+        return [tensors[out] for out in self.outputs]
+
+    def _tensors(self, inputs: Sequence[Tensor]) -> dict[Variable, Tensor]:
+        """Return the tensors of all variables of the group's graph."""
         tensors: dict[Variable, Tensor] = dict(zip(self.inputs, inputs, strict=True))
         tensors |= {var: Constant(np.asarray(value)) for var, value in self._constants.items()}
         for node in self.nodes:
             op: Any = node.op
             described = op.describe(node, [tensors[var] for var in node.inputs])
             tensors.update(zip(node.outputs, described, strict=True))
-        return [tensors[out] for out in self.outputs]
+        return tensors

@@ -32,6 +32,7 @@ from optdb.opencl.linking.nodes import touches_device
 from optdb.opencl.ops import blas
 from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.fused import OpenCLFused
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.simulator.diagnostics.stepping import Cells, NodeEvaluator, Values
 from optdb.opencl.simulator.execution.executable import Executable
@@ -406,6 +407,7 @@ def _convolution(out: Any, weights: Any) -> int:
 _COUNTS: dict[type, Callable[[Any, Given, Given], int]] = {
     OpenCLElemwise: lambda op, inputs, outputs: _length(op.scalar_op) * _size(outputs[0]),
     OpenCLCAReduce: _reduction,
+    OpenCLFused: lambda op, inputs, outputs: op.scalar_operations(inputs),
     **dict.fromkeys((blas.OpenCLDot22, blas.OpenCLDot22Scalar, blas.OpenCLDot, blas.OpenCLBatchedDot), _product(0)),
     **dict.fromkeys((blas.OpenCLGemm, blas.OpenCLGemv), _product(2)),
     blas.OpenCLGer: lambda op, inputs, outputs: 2 * _size(outputs[0]),
