@@ -19,6 +19,7 @@ from memcheck.case import Case, Number, array, floats, wide
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from memcheck.linalg_cases import LINALG_CASES
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
+from optdb.host.api.graph import io_toposort
 from optdb.host.api.variables import constant_slice
 from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
@@ -37,6 +38,7 @@ from optdb.opencl.ops.blas import (
 )
 from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise, OpenCLPlacedElemwise
+from optdb.opencl.ops.fused import OpenCLFused
 from optdb.opencl.ops.memory import (
     OpenCLAlloc,
     OpenCLAllocDiag,
@@ -128,6 +130,15 @@ def _several(axis: list[int]) -> Any:
         )
 
     return several
+
+
+def _fused(x: Any, w: Any) -> Any:
+    """Subtract the sum of each column from a matrix, and add the sums to a vector in place, as one group of ops."""
+    inputs = [x.type(), w.type()]
+    total = OpenCLCAReduce(scalar.add, axis=[0])(inputs[0])
+    outputs = [OpenCLElemwise(scalar.sub)(inputs[0], total), OpenCLElemwise(scalar.add)(inputs[1], total)]
+    op = OpenCLFused(inputs, outputs, io_toposort(inputs, outputs), {}, {1: 1})
+    return op(x, w, return_list=True)
 
 
 def _placed(x: Any, y: Any, width: int = 7) -> Any:
@@ -241,6 +252,8 @@ _PARTS = [
     Case(_placed, wide(5, 7), wide(5, 7)),
     Case(_placed, wide(1, 7), wide(1, 7)),
     Case(_placed_rows_of_fours, wide(5, 8), wide(5, 8)),
+    Case(_fused, wide(5, 37), wide(37)),
+    Case(_fused, wide(70, 5), wide(5)),
     *[Case(_padded, floats(*shape)) for shape in ((3, 7), (1, 7))],
     *[Case(padded, floats(3, 8)) for padded in (_padded_rows, _padded_columns)],
     Case(_saved_backwards, wide(3, 5, 7), wide(4, 5, 8), wide(2, 5, 8), wide(8, 7)),

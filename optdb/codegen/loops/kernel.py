@@ -97,7 +97,11 @@ class LoopKernel:
         """Return the buffers that can share memory with `stored`.
 
         In a loop with several points, these are buffers of which each point reads only the elements that it overwrites.
+        A loop with one point loads everything before it stores anything, but on GPUs, all items of a group load, and
+        one of them may have stored before another one loads.
         """
+        if self.is_scalar and not self.is_serial:
+            return set()
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -106,7 +110,7 @@ class LoopKernel:
         anywhere.update(
             x for source in sources if isinstance(source, RowProduct) for x in (source.matrix, source.vector)
         )
-        if not self.is_scalar:  # a loop with one point loads everything before it stores anything
+        if not self.is_scalar:
             places = {
                 target.index for target in targets if isinstance(target, ElementStore) and target.buffer is stored
             }
