@@ -34,6 +34,9 @@ class OpenCLFused(Shell):
         Maps outputs to the inputs that they overwrite.
     """
 
+    #: Whether the kernels depend on the layouts of arrays, so that a node has none before it runs.
+    schedules_kernels = True
+
     def __init__(
         self,
         inputs: Sequence[Variable],
