@@ -21,15 +21,13 @@ def op_classes(package: str) -> list[str]:
     """Return the full names of all op classes that have kernels and are defined in a package or a module.
 
     Classes that leave `run`, `gpu_kernels` or `operation` to their subclasses are excluded, and so are classes whose
-    names begin with an underscore, and classes that choose kernels by the layouts of arrays.
+    names begin with an underscore.
     """
     _import_all(importlib.import_module(package))
     there = {
         class_name(op_class)
         for op_class in _descendants(OpenCLKernelBase)
-        if f"{op_class.__module__}.".startswith(f"{package}.")
-        and _is_complete(op_class)
-        and not getattr(op_class, "schedules_kernels", False)
+        if f"{op_class.__module__}.".startswith(f"{package}.") and _is_complete(op_class)
     }
     return sorted(there)
 

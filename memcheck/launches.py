@@ -12,6 +12,8 @@ from optdb.opencl.kernel_ops import CompiledKernel, OpenCLKernelBase
 
 #: A pair of names that identifies a kernel: the full name of its op's class, and the kernel's name.
 Named = tuple[str, str]
+#: Stands for all kernels of an op that has none before it runs.
+_SCHEDULED = "scheduled kernels"
 
 
 @dataclass
@@ -37,6 +39,9 @@ def noted() -> Iterator[Launches]:
         kernels = compiled_kernels(op, node)
         owner = class_name(type(op))
         notes.declared.update((owner, name) for name in kernels)
+        if op.schedules_kernels:
+            notes.declared.add((owner, _SCHEDULED))
+            notes.launched.add((owner, _SCHEDULED))
         return {name: _Noting(kernel, (owner, name), notes) for name, kernel in kernels.items()}
 
     with mock.patch.object(OpenCLKernelBase, "compiled_kernels", noting):

@@ -40,7 +40,8 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
         return self._run(InplacePass(self, fgraph))
 
     def _run(self, run: InplacePass) -> dict[str, Any]:
-        for node in order_by_data(run.fgraph):
+        there = any(type(node.op) is self.op for node in run.fgraph.apply_nodes)
+        for node in order_by_data(run.fgraph) if there else ():
             if type(node.op) is self.op and not (run.skips_scalars and node.outputs[0].type.ndim == 0):
                 run.visit(node)
         return run.profile

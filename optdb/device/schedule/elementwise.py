@@ -337,9 +337,8 @@ class ElementwiseSchedule:
         needed = list(lowering.missing)
         if not needed and domain and not nodes[0].is_late and not nodes[0].after:
             least, load = _SHARED_ON_CPU if self._profile.runs_items_serially else _SHARED_ON_GPU
-            for tensor, elements in lowering.long_values(
-                self.context.options.least_shared_steps or least, load
-            ).items():
+            least = self.context.options.least_shared_steps or least
+            for tensor, elements in lowering.long_values(least, load).items():
                 self._computed.setdefault(tensor, (nodes[0], elements))
         if not needed and not domain and len(lowering.steps) > self.context.options.loop_steps:
             return lowering.repeated(roots)

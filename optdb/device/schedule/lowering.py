@@ -63,7 +63,7 @@ class Lowering(LoopBody):
         takes_rows: bool,
         most_steps: int,
         shared: Callable[[Mapped, int], Stored | None],
-        kept: Container[Tensor] = (),
+        kept: Container[Tensor],
     ) -> None:
         super().__init__(domain, most_steps)
         #: The level of the node that is being lowered (see `FusibleLoop.level`); kernels of lower levels run before it.

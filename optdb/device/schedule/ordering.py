@@ -12,7 +12,15 @@ from optdb.codegen.loops.targets import ElementStore
 from optdb.codegen.scalars.costs import SLOW_ON_CPU, SLOW_ON_GPU
 from optdb.device.schedule.lowering import ElementValues, Lowering
 from optdb.device.schedule.points import PointLoops
-from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, FusibleLoop, Needs, ScheduleNode, Step
+from optdb.device.schedule.schedule_nodes import (
+    MOST_BUFFERS,
+    FusedKernel,
+    FusibleLoop,
+    Needs,
+    ScheduleNode,
+    Step,
+    reaches,
+)
 from optdb.device.tensors import Mapped, Replacements, Stored
 from optdb.runtime.device_profiles import DeviceProfile
 from optdb.runtime.sizes import example_value
@@ -67,6 +75,9 @@ def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], ne
         if isinstance(node, FusibleLoop):
             classes.setdefault(keys[node.domain, node.grid], []).append(node)
 
+    def pending_needs(node: ScheduleNode) -> list[ScheduleNode]:
+        return [need for need in needs[node] if need in pending]
+
     def blocked(key: Any) -> int:
         """Return how many loops of a class wait only for loops of other classes."""
         late: set[ScheduleNode] = set(classes[key])
@@ -74,25 +85,13 @@ def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], ne
         for node in pending:  # nodes may be listed before the nodes that they need
             if node in late or not isinstance(node, FusibleLoop) or keys[node.domain, node.grid] is not key:
                 continue
-            count += not _reaches(node, set(classes[key]), pending, needs)
+            count += not reaches(node, set(classes[key]), pending_needs)
         return count
 
     if all(node.is_late for node in ready):
         # A loop over few points might overwrite elements that a loop over many points still reads.
         return classes[max(classes, key=lambda key: example_value(math.prod(key[0])))]
     return classes[min(classes, key=lambda key: (blocked(key), example_value(math.prod(key[0]))))]
-
-
-def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> bool:
-    stack, seen = [node], {node}
-    while stack:
-        for need in needs[stack.pop()]:
-            if need in targets:
-                return True
-            if need in pending and need not in seen:
-                seen.add(need)
-                stack.append(need)
-    return False
 
 
 def _fused(

@@ -7,7 +7,7 @@ of the same array over the same axes are merged, so that the array is read once;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from optdb.codegen.loops.body import Buffer, LengthValue, Load
@@ -16,8 +16,8 @@ from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.costs import QUICK, is_cheap
 from optdb.codegen.scalars.program import ProgramBuilder, ScalarProgram, Slot
 from optdb.device.schedule.lowering import Lowering
-from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduledOperation, ScheduleNode
-from optdb.device.tensors import Stored, c_strides
+from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduledOperation, ScheduleNode, reaches
+from optdb.device.tensors import Stored, Tensor, c_strides
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import is_same
 
@@ -38,17 +38,9 @@ class FoldedAxes:
     acc_dtype: str
 
     def is_like(self, other: FoldedAxes) -> bool:
-        alike = (self.fold, self.axes, self.dtype, self.acc_dtype) == (
-            other.fold,
-            other.axes,
-            other.dtype,
-            other.acc_dtype,
-        )
+        # Comparing symbolic lengths would restrict them.
+        alike = replace(self, shape=()) == replace(other, shape=())
         return alike and len(self.shape) == len(other.shape) and all(map(is_same, self.shape, other.shape))
-
-    @property
-    def kept(self) -> list[int]:
-        return [axis for axis in range(len(self.shape)) if axis not in self.axes]
 
 
 class ScheduledReduction(ScheduledOperation):
@@ -75,7 +67,6 @@ class ScheduledReduction(ScheduledOperation):
 
     def _operation(self, context: Context) -> Operation:
         folding = self.folding
-        of_others = [ArraySpec(x.dtype, tuple(is_same(length, 1) for length in x.shape)) for x in self.others]
         return Reduction(
             context,
             fold=folding.fold,
@@ -85,7 +76,7 @@ class ScheduledReduction(ScheduledOperation):
             acc_dtype=folding.acc_dtype,
             pre=self.pre,
             post=self.post,
-            others=of_others,
+            others=list(map(spec_in_reduction, self.others)),
         )
 
     @property
@@ -167,10 +158,15 @@ class LoopEpilogue:
     program: ScalarProgram
     sources: list[int | Stored]
     region: Stored
-    others: list[Stored] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.others = [source for source in self.sources if isinstance(source, Stored)]
+    @property
+    def others(self) -> list[Stored]:
+        return [source for source in self.sources if isinstance(source, Stored)]
+
+
+def spec_in_reduction(x: Tensor) -> ArraySpec:
+    """Return a tensor's array spec, in which axes of length 1 are broadcastable."""
+    return ArraySpec(x.dtype, tuple(is_same(length, 1) for length in x.shape))
 
 
 def is_same_array(a: Stored, b: Stored) -> bool:
@@ -225,16 +221,7 @@ class ReductionFusion:
             yield from self._writers.get(buffer, ())
 
     def _reaches(self, node: ScheduleNode, target: ScheduleNode) -> bool:
-        """Tell whether a node needs another one, directly or indirectly."""
-        stack, seen = [node], {node}
-        while stack:
-            for need in self._needs(stack.pop()):
-                if need is target:
-                    return True
-                if need not in seen:
-                    seen.add(need)
-                    stack.append(need)
-        return False
+        return reaches(node, {target}, self._needs)
 
     def _merge(self, reductions: Sequence[ScheduledReduction]) -> None:
         kept: list[ScheduledReduction] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,21 @@ class ScheduleNode:
         self.writes: list[Buffer] = []
         #: Whether the node must run after all nodes whose `is_late` is False.
         self.is_late = False
+
+
+def reaches(
+    node: ScheduleNode, targets: Set[ScheduleNode], needs: Callable[[ScheduleNode], Iterable[ScheduleNode]]
+) -> bool:
+    """Return whether a node needs one of the targets, directly or indirectly; `needs` returns what a node needs."""
+    stack, seen = [node], {node}
+    while stack:
+        for need in needs(stack.pop()):
+            if need in targets:
+                return True
+            if need not in seen:
+                seen.add(need)
+                stack.append(need)
+    return False
 
 
 #: Maps a node to the nodes that must precede it.

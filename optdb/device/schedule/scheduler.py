@@ -24,7 +24,7 @@ from optdb.device.expressions import broadcast
 from optdb.device.iterations import Carried, Iterated, Iteration, operands_of
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, positions, unrolls
-from optdb.device.schedule.reducing import FoldedAxes, ReductionFusion, ScheduledReduction
+from optdb.device.schedule.reducing import FoldedAxes, ReductionFusion, ScheduledReduction, spec_in_reduction
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
 from optdb.device.tensors import (
     Application,
@@ -62,10 +62,6 @@ _MOST_FOR_FEW, _FEW_ELEMENTS, _MOST_IN_BODY = 16, 1024, 64
 SHARED_ELEMENTS = 1 << 16
 #: Maximum size in bytes of a scattered sum's partial sums.
 _MOST_PART_BYTES = 1 << 28
-
-
-def _spec(x: Tensor) -> ArraySpec:
-    return ArraySpec(x.dtype, tuple(is_same(length, 1) for length in x.shape))
 
 
 class Schedule(ElementwiseSchedule):
@@ -277,12 +273,11 @@ class Schedule(ElementwiseSchedule):
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
         """Return the arrays that a reduction reads, and the program, if any, that computes the reduced elements."""
-        at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:
                 lowering = self.lowering(x.shape)
                 lowering.level = self.level(x)
-                result = lowering.evaluate(x, at)
+                result = lowering.evaluate(x, lowering.everywhere)
                 if not lowering.missing:
                     break
                 for missing in list(lowering.missing):
@@ -294,7 +289,7 @@ class Schedule(ElementwiseSchedule):
         if not is_plain or len(sources) < len(lowering.sources) or len(sources) > 8:
             return self._without_prologue(x)
         inputs = [self._prologue_input(source, x) for source in sources]
-        specs = list(map(_spec, inputs))
+        specs = list(map(spec_in_reduction, inputs))
         if any(
             not is_same(length, 1) and all(spec.broadcastable[axis] for spec in specs)
             for axis, length in enumerate(x.shape)
@@ -318,7 +313,7 @@ class Schedule(ElementwiseSchedule):
         return self._constant(Constant(np.reshape(source.number.value, one)))
 
     def _without_prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], None]:
-        return [_spec(x)], [self.store(x)], None
+        return [spec_in_reduction(x)], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
         """Add the nodes for a matrix-vector product: a loop that adds scaled columns, or an operation."""

@@ -13,7 +13,7 @@ from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, Scalar
 from optdb.host.api import scalars
 from optdb.host.api.config import config
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of, owner_of
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, op_of, owner_of
 from optdb.host.api.ops import Shape, Shape_i
 from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.host.api.traces import copy_trace
@@ -32,13 +32,10 @@ from optdb.opencl.fusing.groups import (
 )
 from optdb.opencl.fusing.recomputing import recompute
 from optdb.opencl.fusing.reductions import families_of, fused, with_epilogue, with_prologue
-from optdb.opencl.fusing.staging import fused as fused_group
-from optdb.opencl.fusing.staging import groups_of
+from optdb.opencl.fusing.staging import constant_value, fused_group, groups_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import FusedScalars
-from optdb.opencl.transfers import OpenCLFromHost
-from optdb.opencl.variables import OpenCLConstant
 
 #: The source of a value: an array with its frame, or a constant.
 Source = tuple[Variable, Frame] | Number
@@ -293,12 +290,7 @@ class _GroupBuilder:
 
 def _constant_of(var: Variable) -> Number | None:
     """Return a constant's only element; None if the variable is not a constant or has several elements."""
-    value = None
-    if isinstance(var, OpenCLConstant):
-        value = var.on_host
-    elif var.owner is not None and isinstance(var.owner.op, OpenCLFromHost):
-        (origin,) = var.owner.inputs
-        value = origin.data if isinstance(origin, Constant) else None
+    value = constant_value(var)
     if value is None or value.size != 1 or not all(var.type.broadcastable):
         return None
     return Number.of(value.flat[0], var.type.dtype)

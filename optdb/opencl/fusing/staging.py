@@ -86,7 +86,7 @@ class _Partition:
         return iter([sorted(members, key=self._order.__getitem__) for members in sets.values()])
 
 
-def fused(fgraph: FunctionGraph, group: Sequence[Apply]) -> list[tuple[Variable, Variable]]:
+def fused_group(fgraph: FunctionGraph, group: Sequence[Apply]) -> list[tuple[Variable, Variable]]:
     """Return the results of a group that other nodes use, each with its replacement."""
     computing = [node for node in group if type(node.op) is not OpenCLDimShuffle]
     if len(computing) == 1 and not any(_constant(var) is not None for node in group for var in node.inputs):
@@ -141,7 +141,6 @@ def _needed(group: Sequence[Apply], wanted: Sequence[Variable]) -> list[Apply]:
 
 def _constant(var: Variable) -> HostArray | None:
     """Return a variable's value if it is a small constant or a view of one, else None."""
-    value = None
     if var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         inner, op = _constant(var.owner.inputs[0]), var.owner.op
         if inner is None or any(inner.shape[axis] != 1 for axis in op.drop):
@@ -149,9 +148,15 @@ def _constant(var: Variable) -> HostArray | None:
         order = [axis for axis in op.new_order if isinstance(axis, int)]
         lengths = [inner.shape[axis] if isinstance(axis, int) else 1 for axis in op.new_order]
         return inner.transpose([*order, *op.drop]).reshape(lengths)
-    if isinstance(var, OpenCLConstant):
-        value = var.on_host
-    elif var.owner is not None and isinstance(var.owner.op, OpenCLFromHost):
-        (origin,) = var.owner.inputs
-        value = origin.data if isinstance(origin, Constant) else None
+    value = constant_value(var)
     return value if value is not None and value.size <= _MOST_CONSTANT else None
+
+
+def constant_value(var: Variable) -> HostArray | None:
+    """Return the value of a constant that is on a device or copied to it; None for other variables."""
+    if isinstance(var, OpenCLConstant):
+        return var.on_host
+    if var.owner is None or not isinstance(var.owner.op, OpenCLFromHost):
+        return None
+    (origin,) = var.owner.inputs
+    return origin.data if isinstance(origin, Constant) else None

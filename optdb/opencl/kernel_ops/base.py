@@ -106,6 +106,8 @@ class OpenCLKernelBase(Performed, Op):
     #: neither, the arrays' lengths are checked against their types before `run` is called, and the results' dtypes are
     #: checked afterwards.
     checks_lengths = False
+    #: Whether the kernels depend on the layouts of arrays, so that a node has none before it runs.
+    schedules_kernels = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -36,8 +36,7 @@ class OpenCLElemwise(Shell):
         self.destroy_map = {out: [overwritten] for out, overwritten in self.inplace_pattern.items()}
 
     def __str__(self) -> str:
-        written_over = f"[{', '.join(map(str, self.inplace_pattern.items()))}]" if self.inplace_pattern else ""
-        return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
+        return f"OpenCLElemwise{{{self.scalar_op}}}{pattern_text(self.inplace_pattern)}"
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node for inputs padded to the same rank; raise TypeError if their dtypes have no OpenCL C code."""
@@ -124,6 +123,11 @@ class OpenCLPlacedElemwise(Shell):
 
     def _arrays(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
         return inputs[self.kind.ndim :]
+
+
+def pattern_text(pattern: Mapping[int, int]) -> str:
+    """Return an inplace pattern as the end of an op's name; empty if the op overwrites nothing."""
+    return f"[{', '.join(map(str, pattern.items()))}]" if pattern else ""
 
 
 def cast(x: Variable, dtype: str) -> Variable:

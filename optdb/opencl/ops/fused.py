@@ -13,7 +13,7 @@ from optdb.device.functions.described import DescribedOperation
 from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.host.api.graph import Apply, Variable, reachable
 from optdb.numpy_types import HostArray
-from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.elemwise import OpenCLElemwise, pattern_text
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.shell import Shell
 from optdb.opencl.scalar_programs import program_of
@@ -34,7 +34,6 @@ class OpenCLFused(Shell):
         Maps outputs to the inputs that they overwrite.
     """
 
-    #: Whether the kernels depend on the layouts of arrays, so that a node has none before it runs.
     schedules_kernels = True
 
     def __init__(
@@ -70,8 +69,7 @@ class OpenCLFused(Shell):
     def __str__(self) -> str:
         counts = Counter(str(node.op) for node in self.nodes)
         names = ", ".join(name if number == 1 else f"{number} {name}" for name, number in counts.items())
-        written_over = f"[{', '.join(map(str, self.inplace_pattern.items()))}]" if self.inplace_pattern else ""
-        return f"OpenCLFused{{{names}}}{written_over}"
+        return f"OpenCLFused{{{names}}}{pattern_text(self.inplace_pattern)}"
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Return a node for inputs of the same types as the group's inputs."""
