@@ -20,9 +20,13 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """A trace's symbolic sizes, and the guards under which the trace is valid."""
+    """A trace's symbolic sizes, and the guards under which the trace is valid.
+
+    After the trace, `is_closed` is set: further sizes and guards would be missing where calls evaluate them.
+    """
 
     def __init__(self) -> None:
+        self.is_closed = False
         #: The expressions that compute the symbolic sizes, indexed by `SymInt.number`.
         self.entries: list[Entry] = []
         self.guards: dict[Guard, None] = {}
@@ -34,6 +38,7 @@ class ShapeEnv:
         """Return the size that an entry computes; `value` is the size in the example call."""
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
+            assert not self.is_closed, f"{entry} is not in the trace"
             self.entries.append(entry)
         return SymInt(self, number, value)
 
@@ -44,7 +49,9 @@ class ShapeEnv:
             word = _OPPOSITE[word]
             if word in ("<", "<="):
                 one, other = other, one
-        self.guards[Guard(word, operand(one), operand(other))] = None
+        guard = Guard(word, operand(one), operand(other))
+        assert not self.is_closed or guard in self.guards, f"{guard} is not in the trace"
+        self.guards[guard] = None
         if word == "==" and isinstance(one, SymInt) and isinstance(other, int):
             self.resolved[one.number] = other
         return answer

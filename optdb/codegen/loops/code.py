@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.codegen.elementwise import QUAD, WIDTH, Operand
-from optdb.codegen.kernels import Kernel, Packed, ctype
+from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.loops.body import Buffer, LengthValue, Load, LoopIndex, RowProduct
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
-from optdb.codegen.loops.sizes import SizeArguments, packed, packed_number, packed_params
+from optdb.codegen.loops.sizes import SizeArguments, packed_number, packed_params
 from optdb.codegen.loops.targets import (
     ColumnSum,
     ElementStore,
@@ -46,17 +46,13 @@ class LoopCode:
         self.source, self.flags = self._written()
 
     def kernel(self) -> Kernel:
-        """Return the kernel, whose arguments are `arguments` and the buffers."""
+        """Return the kernel, whose arguments are the packed `numbers` and the buffers."""
         (kernel,) = Kernel.all_of(self.source, self.flags)
         return kernel
 
     def numbers(self, grid: LoopGrid) -> list[int]:
         """Return the values of the code's integer parameters: points, points per chunk, parts, and then `sizes`."""
         return [largest(self.loop.points, 1), grid.chunk, grid.parts, *self.sizes.values]
-
-    def arguments(self, grid: LoopGrid) -> list[Packed]:
-        """Return the kernel's arguments that precede the buffers."""
-        return packed(self.numbers(grid))
 
     def _written(self) -> tuple[str, tuple[str, ...]]:
         helpers = Helpers("loop")

@@ -13,6 +13,9 @@ GROUP = 256
 #: Number of work items per CPU compute unit, and minimum number of points per item.
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
+#: The number of points per GPU work item up to which results are accumulated in no more groups than compute units.
+#: Persistent launches execute only such kernels.
+_MOST_PER_ITEM = 16
 
 
 @dataclass(frozen=True)
@@ -48,4 +51,7 @@ def grid_of(
     groups = -(-points // group)
     if accumulates:
         groups = power_of_two(-(-points // (group * 4)), units * 8)
+        resident = 1 << (units.bit_length() - 1)
+        if groups > resident and points <= resident * group * _MOST_PER_ITEM:
+            groups = resident
     return LoopGrid(groups, 1, groups * group, group)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optdb.codegen.kernels import Kernel, Packed, ctype
+from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
-from optdb.codegen.loops.sizes import packed, packed_number, packed_params, stays_constant
+from optdb.codegen.loops.sizes import packed_number, packed_params, stays_constant
 from optdb.codegen.source import joined
 from optdb.runtime.sizes import is_same
 
@@ -125,9 +125,9 @@ class RepeatedLoops:
         return bool(self._placed)
 
     @property
-    def numbers(self) -> list[Packed]:
-        """The kernel's first arguments."""
-        return packed([*self._numbers, *self._placed.values()])
+    def numbers(self) -> list[int]:
+        """The numbers that the kernel takes, packed, before its arrays."""
+        return [*self._numbers, *self._placed.values()]
 
     @property
     def arrays(self) -> list[tuple[Buffer, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from optdb.codegen.loops.code import LoopCode
 from optdb.codegen.loops.grids import LoopGrid
 from optdb.codegen.loops.kernel import LoopKernel
 from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
+from optdb.codegen.loops.sizes import packed
 from optdb.codegen.loops.targets import ColumnSum
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.functions.shared_values import PairedBuffer
@@ -27,17 +28,31 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
+from optdb.runtime.sizes import SymInt
 
 
 class FunctionMemory:
-    """The cells (one-element lists) of a function's values: arrays of bound or written buffers, and other values."""
+    """The cells (one-element lists) of a function's values: arrays of bound or written buffers, and other values.
 
-    def __init__(self, context: Context) -> None:
+    `value_of`, if it is given, returns the value of a symbolic length; the memory's arrays then have these lengths.
+    """
+
+    def __init__(self, context: Context, value_of: Callable[[SymInt], int] | None = None) -> None:
         self.context = context
+        self._value_of = value_of
         self.cells: dict[ValueId, list[Any]] = {}
         self.bound: dict[Buffer, Array] = {}
         #: The bound buffers that only the function's own steps use.
         self.internal: set[Buffer] = set()
+
+    def number(self, number: Any) -> Any:
+        """Return the value of a number that may be symbolic; the number itself if the memory has symbolic lengths."""
+        if self._value_of is None or not isinstance(number, SymInt):
+            return number
+        return self._value_of(number)
+
+    def numbers(self, numbers: Iterable[Any]) -> list[Any]:
+        return list(map(self.number, numbers))
 
     def bind(self, buffer: Buffer, array: Array) -> None:
         self.bound[buffer] = array
@@ -56,29 +71,29 @@ class FunctionMemory:
         cell = self.cells.setdefault(buffer, [None])
         if cell[0] is None:
             bound = self.bound.get(buffer)
-            cell[0] = empty(self.context, (buffer.size,), buffer.dtype) if bound is None else bound
+            cell[0] = empty(self.context, (self.number(buffer.size),), buffer.dtype) if bound is None else bound
         array: Array = cell[0]
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
         """Return a new memory for a loop's body; it shares the given buffers with this memory."""
-        inner = FunctionMemory(self.context)
+        inner = FunctionMemory(self.context, self._value_of)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
         return inner
 
     def array(self, stored: Stored) -> DeviceArray:
         whole = self.whole(stored.buffer)
-        size = whole.dtype.itemsize
-        if not stored.size:
-            return DeviceArray(whole.queue, stored.shape, whole.dtype)
+        size, shape = whole.dtype.itemsize, tuple(self.numbers(stored.shape))
+        if not self.number(stored.size):
+            return DeviceArray(whole.queue, shape, whole.dtype)
         return DeviceArray(
             whole.queue,
-            stored.shape,
+            shape,
             whole.dtype,
             data=whole.base_data,
-            offset=whole.offset + stored.offset * size,
-            strides=tuple(step * size for step in stored.strides),
+            offset=whole.offset + self.number(stored.offset) * size,
+            strides=tuple(self.number(step) * size for step in stored.strides),
         )
 
 
@@ -104,9 +119,13 @@ class CompiledFusedKernel(CompiledStep):
         self._context = context
         code = LoopCode(step.kernel)
         self._kernel = compile_kernels([code.kernel()], context, "a fused loop")["loop"]
-        self._numbers = code.arguments(step.grid)
+        self._numbers = code.numbers(step.grid)
+        self._items = step.kernel.items(step.grid)
         self.buffers = code.buffers
         self.written = step.writes
+        if step.kernel.in_quads and any(isinstance(number, SymInt) for number in self._numbers):
+            # After the schedule, nothing may add symbolic numbers.
+            _ = self._for_any_offsets
 
     def __str__(self) -> str:
         return str(self.step.kernel)
@@ -115,10 +134,10 @@ class CompiledFusedKernel(CompiledStep):
         return self.step.kernel.overwritable(written)
 
     def run(self, memory: FunctionMemory) -> None:
-        grid, kernel = self.step.grid, self.step.kernel
         arrays = [memory.whole(buffer) for buffer in self.buffers]
-        if kernel.fits(arrays):
-            self._kernel.call(kernel.items(grid), grid.group, *self._numbers, *arrays)
+        if self.step.kernel.fits(arrays):
+            numbers = packed(memory.numbers(self._numbers))
+            self._kernel.call(memory.number(self._items), self.step.grid.group, *numbers, *arrays)
         else:
             self._for_any_offsets.run(memory)
 
@@ -145,7 +164,7 @@ class CompiledOperation(CompiledStep):
         return self.node.overwritable(written)
 
     def run(self, memory: FunctionMemory) -> None:
-        inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.node.inputs]
+        inputs = [memory.array(x) if isinstance(x, Stored) else memory.number(x) for x in self.node.inputs]
         outputs = [memory.array(x) for x in self.node.outputs]
         cells: list[list[Any]] = [[array] for array in outputs]
         self.operation.run(inputs, cells, self._kernels)
@@ -221,8 +240,9 @@ class CompiledLoops(CompiledStep):
 
     def run(self, memory: FunctionMemory) -> None:
         inner = memory.within(self.buffers)
-        arrays = [_from(inner.whole(buffer), offset) for buffer, offset in self._loops.arrays]
-        self._kernel.call(1, 1, *self._loops.numbers, *self._arena, *arrays)
+        arrays = [_from(inner.whole(buffer), memory.number(offset)) for buffer, offset in self._loops.arrays]
+        numbers = packed(memory.numbers(self._loops.numbers))
+        self._kernel.call(1, 1, *numbers, *self._arena, *arrays)
 
 
 def buffers_read(step: Step) -> set[Buffer]:

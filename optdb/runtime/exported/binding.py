@@ -239,7 +239,7 @@ class Bound:
         """Return an upper bound for the host memory of an upload."""
         match source:
             case FromArgument():
-                return call.arguments[source.argument].nbytes
+                return int(call.arguments[source.argument].nbytes)
             case FromArray():
                 return source.array.nbytes
             case FromNumbers():

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.numpy_types import HostArray
 from optdb.runtime.errors import ShapeError
 from optdb.runtime.expressions import (
     ARITHMETIC,
@@ -30,9 +29,9 @@ _DEEP = 4
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The inputs of sizes and guards: the arguments by position, and the device's number of compute units."""
+    """The inputs of sizes and guards: host or device arrays by position, and the device's number of compute units."""
 
-    arguments: Sequence[HostArray]
+    arguments: Sequence[Any]
     compute_units: int
 
 

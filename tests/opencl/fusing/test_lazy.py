@@ -215,3 +215,60 @@ def test_random_expressions_have_the_hosts_values(build, shape, swaps):
         for got, value in zip(f(*values), want, strict=True):
             scale = max(1, np.abs(value[np.isfinite(value)]).max(initial=0))
             np.testing.assert_allclose(got, value, rtol=1e-3, atol=1e-4 * scale)
+
+
+def on_a_device(build):
+    """Return a function of two matrices and a vector whose ops all run on the device."""
+    x, y, v = tt.fmatrix("x"), tt.fmatrix("y"), tt.fvector("v")
+    moved = [var.transfer("dev0") for var in (x, y, v)]
+    outputs = [out.transfer("cpu") for out in build(*moved)]
+    return theano.function([x, y, v], outputs, mode=MODE, on_unused_input="ignore")
+
+
+def schedules_of(f):
+    """Return the number of schedules of each group for varying lengths, and of all its layouts."""
+    operations = [node.op._operation_of(node) for node in groups(f)]
+    return [(len(one._varying), len({id(known.scheduled) for known in one._known.values()})) for one in operations]
+
+
+def test_later_lengths_need_no_schedule(each_device_kind):
+    f = on_a_device(lambda x, y, v: [tt.tanh(x * y.T + v).sum(axis=0), x - (x * y.T).mean(axis=1, keepdims=True)])
+    for rows, columns in ((30, 20), (31, 20), (40, 20), (57, 20), (99, 20), (40, 20)):
+        a, b = RNG.normal(size=(2, rows, columns)).astype("float32")
+        v = RNG.normal(size=columns).astype("float32")
+        total, rest = f(a, np.asfortranarray(b).T, v)
+        np.testing.assert_allclose(total, np.tanh(a * b + v).sum(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rest, a - (a * b).mean(1, keepdims=True), rtol=1e-4, atol=1e-5)
+    assert schedules_of(f) and all(counts == (1, 2) for counts in schedules_of(f))
+
+
+def test_updates_of_varying_lengths_are_in_place(each_device_kind):
+    state, other = (theano.shared(WIDE[:20, :, 0], target="dev0") for _ in range(2))
+    updates = [(state, other * 2 + state), (other, state - other.sum(axis=1, keepdims=True))]
+    f = theano.function([], [], updates=updates, mode=MODE)
+    for rows in (20, 21, 25, 30, 25):
+        one, two = WIDE[:rows, :, 0], OTHER[:rows, :, 1]
+        state.set_value(one)
+        other.set_value(two)
+        for _ in range(3):
+            f()
+            one, two = two * 2 + one, one - two.sum(axis=1, keepdims=True)
+            np.testing.assert_allclose(np.asarray(state.get_value()), one, rtol=2e-4)
+            np.testing.assert_allclose(np.asarray(other.get_value()), two, rtol=2e-4)
+
+
+LENGTHS = st.sampled_from([0, 1, 2, 3, 7, 16, 17, 33, 64, 130, 257])
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(expressions(), st.lists(st.tuples(LENGTHS, LENGTHS, st.booleans()), min_size=3, max_size=6))
+def test_random_lengths_have_the_hosts_values(build, drawn):
+    x, y, v = tt.fmatrix("x"), tt.fmatrix("y"), tt.fvector("v")
+    host = theano.function([x, y, v], build(x, y, v), mode=HOST, on_unused_input="ignore")
+    f = on_a_device(build)
+    for rows, columns, swaps in drawn:
+        a, b = RNG.normal(size=(2, rows, columns)).astype("float32")
+        values = a, np.asfortranarray(b) if swaps else b, RNG.normal(size=columns).astype("float32")
+        for got, value in zip(f(*values), host(*values), strict=True):
+            scale = max(1, np.abs(value[np.isfinite(value)]).max(initial=0))
+            np.testing.assert_allclose(got, value, rtol=1e-3, atol=1e-4 * scale)
