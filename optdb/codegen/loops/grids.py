@@ -14,8 +14,8 @@ GROUP = 256
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
 #: The number of points per GPU work item up to which results are accumulated in no more groups than compute units.
-#: Persistent launches execute only such kernels.
-_MOST_PER_ITEM = 16
+#: Persistent launches execute such kernels.
+_MOST_PER_ITEM = 8
 
 
 @dataclass(frozen=True)

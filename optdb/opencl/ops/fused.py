@@ -12,6 +12,7 @@ from optdb.codegen.operation import Operation
 from optdb.device.functions.described import DescribedOperation
 from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.host.api.graph import Apply, Variable, reachable
+from optdb.host.api.ops import grad_undefined
 from optdb.numpy_types import HostArray
 from optdb.opencl.ops.elemwise import OpenCLElemwise, pattern_text
 from optdb.opencl.ops.reduce import OpenCLCAReduce
@@ -85,6 +86,12 @@ class OpenCLFused(Shell):
             results = inner.op.infer_shape(inner, [known[var] for var in inner.inputs])
             known.update(zip(inner.outputs, results, strict=True))
         return [known[out] for out in self.outputs]
+
+    def L_op(  # noqa: N802 (the host's name)
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> list[Variable]:
+        """Return undefined gradients, which raise an error where they are used."""
+        return [grad_undefined(self, i, x, "the op is the result of fusion") for i, x in enumerate(inputs)]
 
     def operation(self, node: Apply) -> Operation:
         return DescribedOperation(self.get_context(node), self._describe, str(self), self.inplace_pattern)

@@ -217,6 +217,14 @@ def test_random_expressions_have_the_hosts_values(build, shape, swaps):
             np.testing.assert_allclose(got, value, rtol=1e-3, atol=1e-4 * scale)
 
 
+def test_a_fused_op_has_no_gradient():
+    (x,) = there(WIDE[0])
+    f = compiled([tt.exp(x) * 2 + 1])
+    (node,) = groups(f)
+    with pytest.raises(theano.gradient.NullTypeGradError, match="the op is the result of fusion"):
+        theano.grad(node.outputs[0].transfer("cpu").sum(), node.inputs[0])
+
+
 def on_a_device(build):
     """Return a function of two matrices and a vector whose ops all run on the device."""
     x, y, v = tt.fmatrix("x"), tt.fmatrix("y"), tt.fvector("v")
